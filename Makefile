@@ -82,11 +82,11 @@ chaos: setup  ## Kill and freeze drivers and executors at random instants; hours
 	$(PY) tests/chaos/run.py $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
 
 lives: setup  ## Live through random lives in one JVM, seconds each, and shorten what comes out wrong; MINUTES=10, SEED=n.
-	PYTHONPATH=tests $(PY) tests/lives/run.py --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
+	PYTHONPATH=tests $(PY) tests/lives/run.py --minutes $(or $(MINUTES),10) --results tests/lives/results.jsonl $(if $(SEED),--seed $(SEED))
 
 mutants: setup  ## Plant small faults in copies of the sources, and see which ones random lives find; hours. MINUTES=10 for each.
 	PYTHONPATH=tests $(PY) tests/mutants/run.py --minutes $(or $(MINUTES),10)
-	$(PY) tests/mutants/run.py --page
+	PYTHONPATH=tests $(PY) tests/mutants/run.py --page
 
 fuzz: setup  ## Feed the decoders of both languages random and damaged inputs; INPUTS=1000000 of each language.
 	PYTHONPATH=tests $(PY) tests/fuzz/run.py --inputs $(or $(INPUTS),1000000)

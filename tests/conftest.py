@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -99,11 +98,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         if long_part:
             ran = f"part {long_part} of the tests that take long, and {ran}"
         terminalreporter.write_line(f"ran {ran}; 'make test-matrix' runs all of it, 'make field' the field")
-
-
-def pytest_unconfigure() -> None:
-    if WORKER is None:
-        shutil.rmtree(SHARED, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

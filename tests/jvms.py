@@ -7,7 +7,9 @@ the very class path that it was made with, so all processes of a run have the on
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -15,6 +17,7 @@ from pathlib import Path
 if "BINSHIFT_TESTS_SHARED" not in os.environ:
     # The first process of a run; it removes the directory at its end.
     os.environ["BINSHIFT_TESTS_SHARED"] = tempfile.mkdtemp(prefix="binshift-tests-")
+    atexit.register(shutil.rmtree, os.environ["BINSHIFT_TESTS_SHARED"], ignore_errors=True)
 
 SHARED = Path(os.environ["BINSHIFT_TESTS_SHARED"])
 #: The jar of the tests' classes, for `spark.jars`.

@@ -28,6 +28,8 @@ TESTS = Path(__file__).resolve().parents[1]
 REPO = TESTS.parent
 BUILD = REPO / "build" / "chaos"
 RESULTS = TESTS / "chaos" / "results.jsonl"
+#: Those of `make lives`.
+QUICK = TESTS / "lives" / "results.jsonl"
 PAGE = REPO / "docs" / "chaos.md"
 #: The table stands between these two lines of the page.
 MARKS = ("<!-- Below: written by `tests/chaos/run.py --page`. -->\n\n", "\n\n<!-- Above. -->")
@@ -87,7 +89,6 @@ def main() -> int:
         wrong += "wrong" in result
         lives += 1
     print(table(done))
-    print(pairs(done))
     return 1 if wrong else 0
 
 
@@ -133,18 +134,14 @@ def table(done: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def pairs(done: list[dict[str, Any]]) -> str:
-    """Which ways of state met in lives that wrote down what they did."""
+def page(text: str, done: list[dict[str, Any]]) -> str:
+    """The text of the page with the tables of what was done, and of which ways of state met."""
     from traces import ways
 
-    return ways.table(d["pairs"] for d in done if "pairs" in d)
-
-
-def page(text: str, done: list[dict[str, Any]]) -> str:
-    """The text of the page with the tables of what was done."""
     text = with_part(text, MARKS, table(done))
-    told = sum("pairs" in d for d in done)
-    return with_part(text, PAIRS, f"Of {told} lives.\n\n{pairs(done)}")
+    long, quick = ([d["pairs"] for d in of if "pairs" in d] for of in (done, read(QUICK)))
+    told = f"Of {len(long)} lives with kills, and {len(quick)} quick ones.\n\n"
+    return with_part(text, PAIRS, told + ways.table([*long, *quick]))
 
 
 def prepare_jvms() -> None:

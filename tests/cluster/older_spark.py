@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,6 @@ def main() -> None:
             sys.stdout.flush()
     finally:
         spark.stop()
-        shutil.rmtree(SHARED, ignore_errors=True)
 
 
 def run(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,4 +20,3 @@ def fuzzed_jvm() -> Iterator[Any]:
         yield spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestFuzz
     finally:
         spark.stop()
-        shutil.rmtree(SHARED, ignore_errors=True)

@@ -22,6 +22,10 @@ SETTINGS: dict[str, dict[str, str]] = {
     **{f"retained-{n}": {RETAINED: str(n)} for n in range(1, 9)},
     **{f"deltas-{n}": {MIN_DELTAS: str(n)} for n in range(1, 6)},
 }
+#: Operators that are quick enough for changelogs which a recovery holds in a file and not in memory.
+LARGE = ("count", "tumbling-append")
+#: How often a life has a setting, where that is not a quarter: most faults of retention need a cleanup.
+ODDS = {"eager-cleanup": 0.5, "format-2": 0.4}
 #: Points of `Faults.scala` that a life passes outside of the driver's part in a start.
 POINTS = (
     "export.begin",
@@ -91,12 +95,21 @@ class Restart:
     """The query is started anew, with or without the stores that it had.
 
     So many of its newest epochs count as not committed (`again`, 0 or 1), as if the driver had died before,
-    or were never logged at all (`back`), as if a person had wound the checkpoint back.
+    or were never logged at all (`back`), as if a person had wound the checkpoint back. They then get the input
+    that they had, or other input (`other`), so that the content of files of their first attempt is wrong now.
     """
 
     loses: bool = False
     again: int = 0
     back: int = 0
+    other: bool = False
+
+
+@dataclass(frozen=True)
+class Look:
+    """The state of an epoch that the query promises to keep is read from the checkpoint, and compared."""
+
+    chance: int
 
 
 @dataclass(frozen=True)
@@ -107,7 +120,7 @@ class Fault:
     action: Literal["throw", "interrupt", "slow", "damage", "cut"]
 
 
-Event = Epochs | Change | Cancel | Lose | Restart | Fault
+Event = Epochs | Change | Cancel | Lose | Restart | Look | Fault
 
 
 @dataclass(frozen=True)
@@ -142,7 +155,7 @@ class Life:
         """Draws a life."""
         rng = random.Random(seed)
         operator = rng.choice(OPERATORS)
-        settings = [name for name in DRAWN if rng.random() < 0.25]
+        settings = [name for name in DRAWN if rng.random() < ODDS.get(name, 0.25)]
         settings += ["avro"] * (operator.startswith("tws") and rng.random() < 0.25)
         settings += ["join-4"] * (operator.startswith("join") and rng.random() < 0.25)
         settings += [f"retained-{rng.randint(1, 8)}"] * (rng.random() < 0.5)
@@ -155,7 +168,7 @@ class Life:
         return Life(
             operator,
             rng.randint(1, 4),
-            rng.choice([20, 40, 40, 40, 300, 1500]),
+            rng.choice([20, 40, 40, 40, 300, 1500, *([20_000] if operator in LARGE else [])]),
             tuple(settings),
             tuple(events),
         )
@@ -168,6 +181,7 @@ def _event(rng: random.Random, retained: int) -> Event:
         (1, Cancel),
         (2, Lose),
         (3, lambda: _restart(rng, retained)),
+        (3, lambda: Look(rng.randrange(1000))),
         (3, lambda: _fault(rng)),
     ]
     return rng.choices([draw for _, draw in draws], [weight for weight, _ in draws])[0]()
@@ -181,10 +195,10 @@ def _change(rng: random.Random) -> Change:
 
 def _restart(rng: random.Random, retained: int) -> Restart:
     form, loses = rng.random(), rng.random() < 0.7
-    if form < 0.35:
+    if form < 0.3:
         return Restart(loses, again=1)
-    if form < 0.55 and retained > 1:
-        return Restart(loses, back=rng.randint(1, min(3, retained - 1)))
+    if form < 0.7 and retained > 1:
+        return Restart(loses, back=rng.randint(1, min(3, retained - 1)), other=rng.random() < 0.6)
     return Restart(loses)
 
 

@@ -21,11 +21,12 @@ from binshift.session import PROVIDER
 from chaos.life import committed
 from chaos.winding import forget_from
 from harness import STOCK, StreamRun, end_maintenance, rows
-from lives.life import EPOCHS, Cancel, Change, Epochs, Event, Fault, Life, Lose, Restart
+from lives.life import EPOCHS, Cancel, Change, Epochs, Event, Fault, Life, Look, Lose, Restart
 from local.queries import QUERIES
 from local.settings import JOIN_4, ONE_EPOCH
 from traces.by_hand import wound_back
 from traces.checker import RejectedError, check
+from traces.ways import pairs_of
 
 #: An epoch takes half a second; one that takes so long does not end.
 PATIENCE_S = 60.0
@@ -37,38 +38,43 @@ class WrongError(Exception):
     """What did not come out as it does on Spark's own provider."""
 
 
+#: Which of its possible inputs each epoch has.
+Variants = tuple[int, ...]
+
+
 @dataclass
 class Oracles:
-    """Runs of Spark's own provider, one for each operator, form of state and number of rows."""
+    """Runs of Spark's own provider, one for each operator, form of state, and input."""
 
     spark: Any
     root: Path
-    runs: dict[tuple[str, int, bool], StreamRun] = field(default_factory=dict)
-    states: dict[tuple[str, int, bool, int], list[list[str]]] = field(default_factory=dict)
+    runs: dict[tuple[Any, ...], StreamRun] = field(default_factory=dict)
+    states: dict[tuple[Any, ...], list[list[str]]] = field(default_factory=dict)
 
-    def of(self, life: Life) -> StreamRun:
-        key = self._key(life)
+    def of(self, life: Life, variants: Variants) -> StreamRun:
+        key = self._key(life, variants)
         if key not in self.runs:
             query = QUERIES[life.operator]
-            conf = {**ONE_EPOCH, "spark.sql.shuffle.partitions": "1", **(JOIN_4 if key[2] else {})}
-            root = self.root / "-".join(map(str, key))
-            run = StreamRun(self.spark, root, query.build, query.mode, STOCK, conf).start()
+            stock = JOIN_4 if "join-4" in life.settings else {}
+            conf = {**ONE_EPOCH, "spark.sql.shuffle.partitions": "1", **stock}
+            run = StreamRun(self.spark, self.root / str(len(self.runs)), query.build, query.mode, STOCK, conf)
+            run.start()
             for epoch in range(EPOCHS):
-                run.feed(input_of(life, epoch))
+                run.feed(input_of(life, epoch, variants[epoch]))
                 run.query.processAllAvailable()
             run.stop()
             self.runs[key] = run
         return self.runs[key]
 
-    def state(self, life: Life, epoch: int) -> list[list[str]]:
-        key = (*self._key(life), epoch)
+    def state(self, life: Life, variants: Variants, epoch: int) -> list[list[str]]:
+        key = (*self._key(life, variants), epoch)
         if key not in self.states:
-            self.states[key] = state_of(self.of(life), life, epoch)
+            self.states[key] = state_of(self.of(life, variants), life, epoch)
         return self.states[key]
 
     @staticmethod
-    def _key(life: Life) -> tuple[str, int, bool]:
-        return life.operator, life.rows, "join-4" in life.settings
+    def _key(life: Life, variants: Variants) -> tuple[Any, ...]:
+        return life.operator, life.rows, "join-4" in life.settings, variants
 
 
 def state_of(run: StreamRun, life: Life, epoch: int) -> list[list[str]]:
@@ -76,17 +82,22 @@ def state_of(run: StreamRun, life: Life, epoch: int) -> list[list[str]]:
     return run.states([{**o, "batchId": str(epoch)} for o in QUERIES[life.operator].state])
 
 
-def input_of(life: Life, epoch: int) -> list[dict[str, Any]]:
-    return rows(epoch, life.rows, keys=3 * life.rows // 2)
+def input_of(life: Life, epoch: int, variant: int) -> list[dict[str, Any]]:
+    """Variants differ in their keys."""
+    keys = 3 * life.rows // 2
+    return [
+        {**row, "k": f"key{(int(row['k'].removeprefix('key')) + 17 * variant) % keys}"}
+        for row in rows(epoch, life.rows, keys=keys)
+    ]
 
 
-def play(spark: Any, life: Life, root: Path, oracles: Oracles) -> dict[str, int]:
+def play(spark: Any, life: Life, root: Path, oracles: Oracles) -> dict[str, Any]:
     """All of a life, in `root`, which is deleted unless it comes out wrong.
 
     Returns
     -------
     dict
-        How often what happened.
+        How often what happened, and the `pairs` of ways that were under way for one partition.
 
     Raises
     ------
@@ -102,14 +113,15 @@ def play(spark: Any, life: Life, root: Path, oracles: Oracles) -> dict[str, int]
         player.compare()
     finally:
         player.end()
+    pairs = pairs_of(_trace(), root)
     shutil.rmtree(root)
-    return player.counts
+    return {**player.counts, "pairs": pairs}
 
 
 class _Player:
     def __init__(self, spark: Any, life: Life, root: Path, oracles: Oracles) -> None:
         self.life, self.oracles = life, oracles
-        self.expected = oracles.of(life).outputs
+        self.variants: Variants = (0,) * EPOCHS
         query = QUERIES[life.operator]
         self.run = StreamRun(spark, root, query.build, query.mode, PROVIDER, life.conf)
         self.stores = getattr(spark._jvm.org.apache.spark.sql.execution.streaming.state, "StateStore$")
@@ -134,6 +146,9 @@ class _Player:
                 getattr(self.stores, "MODULE$").unloadAll()
             case Restart():
                 self._restart(event)
+            case Look(chance):
+                last = committed(self.run.root)
+                self._compare_state(last - chance % min(self.life.retained, last + 1))
             case Fault():
                 self._disarm()
                 (self.faults / f"{event.point}.{event.action}").touch()
@@ -148,12 +163,7 @@ class _Player:
         self.run.stop()
         end_maintenance(self.run.spark)
         for epoch in sorted({last, max(0, last - min(self.life.retained, 3) + 1)}, reverse=True):
-            try:
-                found = state_of(self.run, self.life, epoch)
-            except Exception as error:
-                raise WrongError(f"state of epoch {epoch} cannot be read: {_first_lines(error)}") from error
-            if found != self.oracles.state(self.life, epoch) and not self._may_forget_later(epoch):
-                raise WrongError(f"state of epoch {epoch}")
+            self._compare_state(epoch)
         try:
             self.counts["traced"] = check(_trace(), under=self.run.root).accepted
         except RejectedError as error:
@@ -162,6 +172,14 @@ class _Player:
             damage = [str(f) for f in fsck(opened) if f.severity is Severity.DAMAGE]
         if damage:
             raise WrongError(f"fsck: {damage[:3]}")
+
+    def _compare_state(self, epoch: int) -> None:
+        try:
+            found = state_of(self.run, self.life, epoch)
+        except Exception as error:
+            raise WrongError(f"state of epoch {epoch} cannot be read: {_first_lines(error)}") from error
+        if found != self.oracles.state(self.life, self.variants, epoch) and not self._may_forget_later(epoch):
+            raise WrongError(f"state of epoch {epoch}")
 
     def _may_forget_later(self, epoch: int) -> bool:
         """Whether the state may still have rows that no later row meets, since bins came on demand."""
@@ -181,7 +199,7 @@ class _Player:
         """One more epoch, whose output has to be right; fed anew only if it was not yet."""
         epoch = committed(self.run.root) + 1
         if self.fed <= epoch:
-            self.run.feed(input_of(self.life, epoch))
+            self.run.feed(input_of(self.life, epoch, self.variants[epoch]))
             self.fed += 1
         self._run_to(epoch)
 
@@ -197,8 +215,9 @@ class _Player:
         self._compare_outputs()
 
     def _compare_outputs(self) -> None:
+        expected = self.oracles.of(self.life, self.variants).outputs
         for epoch, output in self.run.outputs.items():
-            if output != self.expected.get(epoch):
+            if output != expected.get(epoch):
                 raise WrongError(f"output of epoch {epoch}")
 
     def _failed(self) -> None:
@@ -227,12 +246,23 @@ class _Player:
         back = min(event.back, self.life.retained - 1, last)
         if back > 0 and not event.again:
             forget_from(self.run.checkpoint, last + 1 - back)
+            if event.other:
+                self._change_input_from(last + 1 - back)
         if event.again or back > 0:
             wound_back(_trace(), self.run.checkpoint)
         self._start()
         # All that was fed comes again at once.
         if event.again or back > 0:
-            self._run_to(last)
+            self._run_to(self.fed - 1)
+
+    def _change_input_from(self, epoch: int) -> None:
+        """Takes the input and the outputs of epochs away that are to come in another variant."""
+        for later in range(epoch, self.fed):
+            (self.run.input / f"{later:06}.json").unlink()
+            self.run.outputs.pop(later, None)
+        self.fed = epoch
+        variant = max(self.variants) + 1
+        self.variants = self.variants[:epoch] + (variant,) * (EPOCHS - epoch)
 
     def _change(self, event: Change) -> None:
         rng = random.Random(event.chance)

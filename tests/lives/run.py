@@ -19,11 +19,13 @@ import time
 from itertools import count
 from pathlib import Path
 
-import jvms
+from devtools.results import commit
 from lives.jvm import session_of_lives
 from lives.life import Life
 from lives.shrink import shrunk
 from prepared import prepare_jvms
+
+REPO = Path(__file__).resolve().parents[2]
 
 
 def main(arguments: list[str]) -> int:
@@ -35,6 +37,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--step", type=int, default=1, help="from one index to the next")
     parser.add_argument(
         "--shrink", type=float, default=5.0, metavar="MINUTES", help="of looking for a shorter one"
+    )
+    parser.add_argument(
+        "--results", type=Path, help="a file that gets a line of JSON for each life that was right"
     )
     given = parser.parse_args(arguments)
     seed = given.seed or str(random.SystemRandom().randrange(10**6))
@@ -50,7 +55,7 @@ def _side_by_side(given: argparse.Namespace, seed: str) -> int:
     # The processes would be in each other's way.
     prepare_jvms(scratch)
     own = [sys.executable, __file__, "--seed", seed, "--minutes", str(given.minutes), "--processes", "1"]
-    own += ["--shrink", str(given.shrink)]
+    own += ["--shrink", str(given.shrink), *(["--results", str(given.results)] if given.results else [])]
     running = [
         subprocess.Popen([*own, "--first", str(given.first + i), "--step", str(given.processes)])
         for i in range(given.processes)
@@ -67,7 +72,6 @@ def _side_by_side(given: argparse.Namespace, seed: str) -> int:
         for p in running:
             p.wait()
         shutil.rmtree(scratch)
-        shutil.rmtree(jvms.SHARED)
 
 
 def _alone(given: argparse.Namespace, seed: str) -> int:
@@ -85,7 +89,11 @@ def _alone(given: argparse.Namespace, seed: str) -> int:
                 counts = play(spark, life, next(roots), oracles)
             except WrongError as error:
                 return str(error)
-            print(json.dumps(counts), file=sys.stderr)
+            line = json.dumps({"commit": commit(REPO), "operator": life.operator, **counts})
+            print(line, file=sys.stderr)
+            if given.results:
+                with given.results.open("a") as out:
+                    out.write(line + "\n")
             return None
 
         while time.monotonic() < deadline:
@@ -105,8 +113,6 @@ def _alone(given: argparse.Namespace, seed: str) -> int:
                 break
             index += given.step
     shutil.rmtree(root)
-    if given.step == 1:
-        shutil.rmtree(jvms.SHARED)
     return 0
 
 

@@ -1,8 +1,8 @@
 """Plants the faults of faults.toml one by one, and looks whether random lives find them; see docs/mutants.md.
 
-    python tests/mutants/run.py --minutes 10
-    python tests/mutants/run.py --only delete-one-too-many
-    python tests/mutants/run.py --page
+    PYTHONPATH=tests python tests/mutants/run.py --minutes 10
+    PYTHONPATH=tests python tests/mutants/run.py --only delete-one-too-many
+    PYTHONPATH=tests python tests/mutants/run.py --page
 
 `results.jsonl` beside this file has a line for each fault. One that was looked for at this commit is not
 planted again.
@@ -25,10 +25,12 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
+import jvms
 from binshift.session import jar_path
 from devtools.compiling import compile_to
 from devtools.pages import with_part
 from devtools.results import commit, read
+from prepared import prepare_jvms
 
 HERE = Path(__file__).resolve().parent
 REPO = HERE.parents[1]
@@ -81,6 +83,8 @@ def main() -> int:
     if given.page:
         PAGE.write_text(with_part(PAGE.read_text(), MARKS, table(read(RESULTS))))
         return 0
+    # All JVMs share what the sound ones would: the jar with a fault is not among the classes that are archived.
+    prepare_jvms(jvms.SHARED / "mutants")
     now = commit(REPO)
     done = {r["name"] for r in read(RESULTS) if r["commit"] == now}
     missed = []

@@ -193,10 +193,4 @@ def note(file: Path, what: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        code = main()
-    finally:
-        from jvms import SHARED
-
-        shutil.rmtree(SHARED, ignore_errors=True)
-    sys.exit(code)
+    sys.exit(main())

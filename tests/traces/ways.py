@@ -28,9 +28,9 @@ WAYS = (
 Span = tuple[str, int, int, int]
 
 
-def pairs_of(folder: Path) -> list[str]:
-    """The pairs of ways, `one + other`, that any life of a trace had under way for one partition at a time."""
-    found = {pair for events in read(folder).values() for pair in pairs(events)}
+def pairs_of(folder: Path, under: Path | None = None) -> list[str]:
+    """The pairs of ways, `one + other`, that were under way for one partition in lives of a trace."""
+    found = {pair for events in read(folder, under).values() for pair in pairs(events)}
     return sorted(" + ".join(pair) for pair in found)
 
 

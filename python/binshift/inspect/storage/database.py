@@ -7,6 +7,7 @@ scratch copy. So memory stays flat, and nothing in the checkpoint changes.
 from __future__ import annotations
 
 import json
+import logging
 import lzma
 import shutil
 import zipfile
@@ -23,6 +24,8 @@ from binshift.errors import BinshiftError, StateFormatError
 from binshift.inspect.storage.changelog import Record, RecordKind
 
 __all__ = ["Database", "Snapshot", "successor"]
+
+_log = logging.getLogger("binshift")
 
 #: Bytes of changes that are collected before they are written.
 _BATCH_BYTES = 4 << 20
@@ -236,9 +239,18 @@ class Database:
                 self.delete_range(key, value[8:] if has_row_checksums else value)
 
     def close(self) -> None:
-        """Closes the database and deletes its directory."""
-        self._db.close()
-        shutil.rmtree(self._path, ignore_errors=True)
+        """Closes the database and deletes its directory.
+
+        RocksDB raises here if it met damage in the background, in a compaction that it began by itself. Readers
+        of the damaged rows get an error of their own, and nothing of this copy is kept, so this one is only
+        logged.
+        """
+        try:
+            self._db.close()
+        except Exception as error:  # rocksdict raises plain exceptions
+            _log.debug("RocksDB met damage in %s in the background: %s", self._name, error)
+        finally:
+            shutil.rmtree(self._path, ignore_errors=True)
 
     def _flush(self) -> None:
         if self._pending:

@@ -101,10 +101,13 @@ final class Plan private[binshift] (made: JvmController.Planned) {
 /** A submitted plan on its way through a running query. It continues even if this object, or the driver, is gone. */
 final class Migration private[binshift] (jvm: JvmController, val id: String) {
 
-  /** Where it stands now. */
+  /** The present state of the migration. */
   def status: MigrationStatus = jvm.status(id)
 
-  /** Schedules no further step; one that is scheduled already still takes effect. A migration that has finished stays so. */
+  /**
+   * Schedules no further step. A step that is scheduled already still takes effect, and a migration that has finished stays
+   * finished.
+   */
   def cancel(): Unit = jvm.cancel(id)
 
   override def toString: String = s"Migration $id: $status"
@@ -120,6 +123,6 @@ final class Migration private[binshift] (jvm: JvmController, val id: String) {
  */
 final case class MigrationStatus(state: String, stepsDone: Int, nextEpoch: Option[Long], committedEpoch: Long) {
 
-  /** Whether nothing more will happen. */
+  /** True if nothing more will happen. */
   def isOver: Boolean = state == "finished" || state == "cancelled"
 }

@@ -39,7 +39,7 @@ private[binshift] object BinshiftExtensions {
   /** Returns true only for the first caller, so that no session gets a rule twice. */
   private def claim(extensions: SparkSessionExtensions): Boolean = claimed.synchronized(claimed.add(extensions))
 
-  /** Whether queries that the session starts from now on have the rules. */
+  /** True if queries that the session starts from now on have the rules. */
   def isActive(session: SparkSession): Boolean = claimed.synchronized(claimed.contains(session.extensions))
 
   /**

@@ -30,7 +30,7 @@ final class JvmController private (query: MicroBatchExecution) {
   def cancel(id: String): Unit =
     try rescaler.cancel(Some(id))
     catch {
-      // It has finished.
+      // The migration has finished.
       case e: BinshiftException if e.condition == "NO_MIGRATION" =>
     }
 

@@ -52,7 +52,7 @@ private[binshift] object RunningQueries {
     }
   }
 
-  /** Whether binshift has planned an epoch of the run. If so, no call has to ask the checkpoint. */
+  /** True if binshift has planned an epoch of the run. If so, no call has to ask the checkpoint. */
   private def isRouted(query: MicroBatchExecution): Boolean =
     QueryRouters.known(query.runId).exists(_.hasPlanned)
 

@@ -31,7 +31,7 @@ private[binshift] object CommittedEpoch {
     }
   }
 
-  /** Whether [[ofThisRun]] can give an answer. */
+  /** True if [[ofThisRun]] can give an answer. */
   def isOfRunKnown(query: StreamExecution): Boolean = SparkInternals.keepsLogs(query)
 
   /** The newest epoch that the run itself has committed; `None` before its first. */

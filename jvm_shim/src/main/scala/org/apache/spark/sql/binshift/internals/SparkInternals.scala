@@ -30,7 +30,7 @@ private[binshift] object SparkInternals {
   val UnloadKey = "spark.sql.streaming.stateStore.unloadOnCommit"
 
   /**
-   * Whether stores are closed at each commit. If so, copies for the next step are lost with them, and between epochs no partition is
+   * True if stores are closed at each commit. If so, copies for the next step are lost with them, and between epochs no partition is
    * on an executor.
    *
    * Relies on Spark: such stores do not report to the coordinator.
@@ -64,9 +64,9 @@ private[binshift] object SparkInternals {
   def applicationOf(context: SparkContext): String = s"${context.applicationId}@${context.startTime}"
 
   /**
-   * Tasks that all live executors run at the same time.
+   * The number of tasks that all live executors together can run at the same time.
    *
-   * `SparkContext.maxNumConcurrentTasks` of the default resource profile, by which barrier stages are checked.
+   * Relies on Spark: `SparkContext.maxNumConcurrentTasks` of the default resource profile, by which Spark checks barrier stages.
    */
   def taskSlots(context: SparkContext): Int =
     context.maxNumConcurrentTasks(context.resourceProfileManager.defaultResourceProfile)
@@ -91,12 +91,14 @@ private[binshift] object SparkInternals {
     StreamLogs.setNextConf(query, SQLConf.SHUFFLE_PARTITIONS.key -> n.toString)
 
   /**
-   * Has the report of `epoch`, which runs, tell how many rows an operator has. Any thread, while the jobs of the epoch run.
+   * Corrects the number of an operator's rows in the report of `epoch`, which is running. May be called by any thread while the
+   * jobs of the epoch run.
    *
-   * Relies on Spark: it makes the report of the metrics of the plan's nodes, after the last job of the epoch. A plan whose tasks run
-   * has been made, so asking for it waits for nobody. That of a later epoch may be in the making, and isn't asked for.
+   * Relies on Spark: it makes the report from the metrics of the plan's nodes, after the last job of the epoch. While tasks of a
+   * plan run, the plan exists, so asking for it waits for nobody. The plan of a later epoch may be in the making, and isn't asked
+   * for.
    *
-   * @param stores how many stores `rows` are the sum of; nothing is told unless these are all stores of the operator
+   * @param stores how many stores `rows` is the sum of; nothing is changed unless these are all stores of the operator
    */
   def setStateRows(query: StreamExecution, epoch: Long, operator: Long, stores: Int, rows: Long): Unit = for {
     batch <- Option(query.lastExecution) if batch.currentBatchId == epoch
@@ -111,7 +113,7 @@ private[binshift] object SparkInternals {
   def controlDir(query: StreamExecution): ControlDir =
     ControlDir.of(new Path(query.resolvedCheckpointRoot), query.sparkSession.sessionState.newHadoopConf())
 
-  /** Whether the logs of the query keep their last entries in memory. They read the setting once, when the query starts. */
+  /** True if the logs of the query keep their last entries in memory. They read the setting once, when the query starts. */
   def keepsLogs(query: StreamExecution): Boolean =
     query.sparkSessionForStream.sessionState.conf.getConf(SQLConf.STREAMING_METADATA_CACHE_ENABLED)
 
@@ -150,7 +152,7 @@ private[binshift] object SparkInternals {
   def loggedConf(offsets: Offsets, key: String): Option[String] = StreamLogs.confOf(offsets).flatMap(_.get(key))
 
   /**
-   * Whether another driver has logged `epoch`, which is one of the two newest epochs. It may have done so between the start of this
+   * True if another driver has logged `epoch`, which is one of the two newest epochs. It may have done so between the start of this
    * run and this run's first look at the log. Always false if the cache of logs is off.
    *
    * Relies on Spark: if its cache is on, a log keeps in memory what its own `add` has written.

@@ -13,8 +13,8 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.{AuditSam
 import org.apache.spark.util.ThreadUtils
 
 /**
- * What is known of the audits of one run of a query. The first bin that is not what its old owner had committed ends the query: its
- * jobs are cancelled, and no epoch is planned any more.
+ * Collects the results of the audits of one run of a query. If a bin isn't what its old owner had committed, this ends the query:
+ * it cancels the query's jobs, and no further epoch is planned.
  *
  * Thread-safe; waits for nothing.
  *
@@ -23,13 +23,13 @@ import org.apache.spark.util.ThreadUtils
 private[binshift] final class Audits(query: MicroBatchExecution, sampled: Int) extends Logging {
   import Audits._
 
-  /** By epoch, ascending. */
+  /** The audits of steps, by epoch, ascending. */
   private val steps = mutable.TreeMap.empty[Long, StepAudit]
   @volatile private var failed = Option.empty[BinshiftException]
 
   if (sampled > 0) AuditEndpoint.add(query.runId.toString, this)
 
-  /** The step of `entry` takes effect; each of `stores`, by operator, has an audit of each bin. */
+  /** Called when the step of `entry` takes effect. Each of `stores` (operator and name) audits each bin that is drawn. */
   def expect(before: RoutingTable, entry: RoutingEntry, stores: => Seq[(Long, String)]): Unit = if (sampled > 0) synchronized {
     val bins = AuditSample.of(before, entry.table, entry.epoch, sampled)
     if (bins.nonEmpty) {
@@ -38,7 +38,7 @@ private[binshift] final class Audits(query: MicroBatchExecution, sampled: Int) e
     }
   }
 
-  /** Called on a thread of Spark's network layer. Steps of an epoch that an earlier run has planned are not counted. */
+  /** Called on a thread of Spark's network layer. Steps that an earlier run has planned are not counted. */
   def hear(report: AuditReport): Unit = {
     synchronized(steps.get(report.epoch).foreach(_.hear(report)))
     report.outcome match {
@@ -47,17 +47,17 @@ private[binshift] final class Audits(query: MicroBatchExecution, sampled: Int) e
     }
   }
 
-  /** Why the query ends, if it does. */
+  /** The error with which the query ends, if it does. */
   def failure: Option[BinshiftException] = failed
 
-  /** Before an epoch is planned. */
+  /** Fails if an audit has found a difference. Called before an epoch is planned. */
   def requireNone(): Unit = failed.foreach(throw _)
 
-  /** Of all steps in a migration, as far as this run has taken them. */
+  /** The results for a migration, over the steps that this run has taken. */
   def ofMigration(id: String, isAlive: String => Boolean): Option[AuditView] =
     sum(synchronized(steps.values.filter(_.migration.contains(id)).map(_.view(isAlive)).toSeq))
 
-  /** Of the newest steps of the run. */
+  /** The results for the newest steps of the run. */
   def all(isAlive: String => Boolean): Option[AuditView] = sum(synchronized(steps.values.map(_.view(isAlive)).toSeq))
 
   def close(): Unit = AuditEndpoint.remove(query.runId.toString)
@@ -74,7 +74,7 @@ private[binshift] final class Audits(query: MicroBatchExecution, sampled: Int) e
     val failure = failureOf(report.operator, report.store, bin, key, report.epoch)
     failed = Some(failure)
     logError(s"query ${query.id} ends", failure)
-    // It waits for Spark's scheduler.
+    // On a thread of its own, because it waits for Spark's scheduler.
     Cancelling.execute { () =>
       query.sparkSession.sparkContext.cancelJobGroupAndFutureJobs(query.runId.toString, failure.getMessage)
     }
@@ -87,12 +87,12 @@ private object Audits {
 }
 
 /**
- * The audits of some steps. Each bin is counted once, whatever the number of stores.
+ * The results of the audits of some steps. Each bin is counted once, however many stores have rows of it.
  *
- * @param drawn    bins that were to be audited
- * @param equal    those that are what their old owners had committed
- * @param differing those that are not
- * @param dropped  those that cannot be audited any more, by reason
+ * @param drawn     bins that were to be audited
+ * @param equal     bins that are what their old owners had committed
+ * @param differing bins that are not
+ * @param dropped   bins that can't be audited any more, by reason
  */
 private[binshift] final case class AuditView(drawn: Int, equal: Int, differing: Int, dropped: Map[String, Int]) {
   def underWay: Int = drawn - equal - differing - dropped.values.sum
@@ -133,7 +133,7 @@ private final class StepAudit(val migration: Option[String], bins: Set[Int], sto
     view
   }
 
-  /** `None` as long as the bin may come to something. */
+  /** `None` while the audit of the bin isn't over. */
   private def of(bin: Int, isAlive: String => Boolean): Option[AuditOutcome] = {
     val said = stores.map { case (operator, store) => outcomes.get((bin, operator, store)) }
     val known = said.flatten.map { report =>

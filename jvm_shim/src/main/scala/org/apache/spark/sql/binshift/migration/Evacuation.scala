@@ -7,18 +7,19 @@ import org.apache.spark.sql.execution.streaming.state.binshift.{LogLine, Trace}
 import org.apache.spark.sql.binshift.internals.SparkInternals
 
 /**
- * Has partitions leave executors that Spark decommissions, without that anybody asks for it.
+ * Makes partitions leave executors that Spark decommissions, without a call by the user.
  *
- * Such an executor gets no more tasks, so that its partitions run elsewhere from the next epoch on in any case. Left alone,
- * Spark waits `spark.locality.wait` for it, and then takes whichever executor is free. Here each partition gets a live executor, those
- * with the fewest partitions first, or that of its standby, which fetches the files ahead if the epoch under way, or a pause, leaves it the time.
+ * A decommissioned executor gets no more tasks, so its partitions run elsewhere from the next epoch on anyway. But by default
+ * Spark waits `spark.locality.wait` for it, and then takes whichever executor is free. Here, each partition gets the executor of
+ * its standby or, without one, a live executor with few partitions, which fetches the files ahead if the epoch under way or a
+ * pause leaves time for that.
  *
- * As in [[Relocation]], a place is a preference. A partition is out of here when an epoch is committed for which it was
- * placed: if Spark ran it on another live executor, it stays there.
+ * As in [[Relocation]], a place is only a preference. A partition needs it for a single committed epoch: if Spark ran it on
+ * another live executor, it stays there.
  *
  * Called under the router's lock: `enter` on the stream's thread while an epoch is planned, the rest by any thread.
  *
- * @param isBinned  whether an operator's stores take files that were fetched ahead
+ * @param isBinned  whether an operator's stores use files that were fetched ahead
  * @param standbyOf the executors that have the files of a partition
  * @param fetches   whether files are fetched ahead
  */
@@ -29,30 +30,33 @@ private[binshift] final class Evacuation(
   private val warming = new Warming(query.sparkSessionForStream)
 
   private var placed = Map.empty[Int, EvacuatedPlace]
-  /** Executors that are decommissioned and whose partitions have got a place. */
+  /** Decommissioned executors whose partitions have got another place. */
   @volatile private var emptied = Set.empty[String]
-  /** Executors of which it was said that nothing can take their partitions. */
+  /** Executors for which it was logged that no other executor can take their partitions. */
   private var lamented = Set.empty[String]
   private var count = 0L
 
-  /** Partitions that are on their way. */
+  /** Partitions that are about to move. */
   def partitions: Set[Int] = placed.keySet
 
-  /** Partitions that left so far, or are on their way. */
+  /** The number of partitions that have left so far, or are about to. */
   def total: Long = count
 
-  /** Whether an executor is decommissioned whose partitions have no place yet. Asks nobody but the scheduler's memory. */
+  /**
+   * True if an executor is decommissioned whose partitions have no other place yet. Makes no request: the scheduler has this in
+   * memory.
+   */
   def isDue: Boolean = (Executors.decommissioned(session.sparkContext) -- emptied).nonEmpty
 
   /**
-   * Gives the partitions of executors that are decommissioned a place, and has their files fetched before the next epoch.
+   * Gives the partitions of decommissioned executors another place, and has their files fetched before the next epoch.
    *
-   * @param avoided executors that nothing is to be placed on
+   * @param avoided executors on which nothing should be placed
    */
   def look(operators: Seq[StateStoreWriter], n: Int, avoided: Set[String]): Unit =
     fetchAhead(operators, look(operators, n, avoided, Executors.decommissioned(session.sparkContext)))
 
-  /** What has got a place. */
+  /** Returns the partitions that have got a place, with their new executors. */
   private def look(
       operators: Seq[StateStoreWriter], n: Int, avoided: Set[String], leaving: Set[String]): Seq[(Int, String)] = {
     emptied = emptied.intersect(leaving)
@@ -76,16 +80,16 @@ private[binshift] final class Evacuation(
   }
 
   /**
-   * Says where partitions are to run at `epoch`, whose tasks have not begun.
+   * Tells Spark where partitions should run at `epoch`, whose tasks have not begun.
    *
    * @param others partitions that a migration has placed at this epoch
    */
   def enter(epoch: Long, operators: Seq[StateStoreWriter], n: Int, avoided: Set[String], others: Set[Int]): Unit = {
-    // Too late to fetch anything ahead.
+    // It is too late now to fetch anything ahead.
     look(operators, n, avoided, Executors.decommissioned(session.sparkContext))
     if (placed.nonEmpty) {
       val executors = Executors.of(session.sparkContext)
-      // Of an epoch that was under way, Spark may have run the rest wherever an executor was free.
+      // In an epoch that was under way, Spark may have run some partitions wherever an executor was free.
       placed = placed.filterNot { case (p, place) => place.askedAt.exists(_ < epoch) || isSettled(operators, p, executors) }
       placed = placed.map { case (p, place) =>
         if (!others(p)) executors.live.get(place.executor).foreach(Placement.prefer(session, operators, p, place.executor, _))
@@ -102,7 +106,7 @@ private[binshift] final class Evacuation(
     places.nonEmpty && places.forall(executors.live.contains)
   }
 
-  /** @param lost partitions that had a place on an executor that went, too */
+  /** @param lost partitions whose new executor is gone as well */
   private def place(
       operators: Seq[StateStoreWriter], n: Int, leaving: Set[String], lost: Set[Int], targets: Seq[String])
       : Seq[(Int, String)] = {

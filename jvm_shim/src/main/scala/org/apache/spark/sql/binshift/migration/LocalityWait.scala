@@ -82,6 +82,6 @@ private[binshift] object LocalityWait extends Logging {
     case _ => None
   }
 
-  /** @param before the setting before */
+  /** @param before the value of the setting before it was changed */
   private final case class Held(context: SparkContext, before: Option[String], watch: ExecutorWatch)
 }

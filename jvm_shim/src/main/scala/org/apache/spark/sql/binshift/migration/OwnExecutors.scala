@@ -32,7 +32,7 @@ private[binshift] final class OwnExecutors(
   private var kept = Set.empty[String]
   @volatile private var isUsed = false
 
-  /** Whether this query has asked for executors, or held their number, and hasn't left them to others since. Needs no lock. */
+  /** True if this query has asked for executors, or held their number, and hasn't left them to others since. Needs no lock. */
   def areOurs: Boolean = isUsed
 
   /** Lets other queries of the application ask for executors. Their number stays. Needs no lock. */

@@ -10,28 +10,28 @@ import org.apache.spark.sql.execution.streaming.state.{StateStoreId, StateStoreP
 import org.apache.spark.sql.execution.streaming.state.binshift.Trace
 
 /**
- * Where the partitions of an operator live, as Spark's scheduler believes.
+ * Finds and changes the executors to which Spark's scheduler assigns the partitions of an operator.
  *
- * Relies on Spark: stateful tasks prefer the executor that the state-store coordinator has for their
- * partition, which is the one that reported it last; an executor that reports a store is told which
- * of its other stores the coordinator has elsewhere, and closes those after a last maintenance.
+ * Relies on Spark: stateful tasks prefer the executor that the state-store coordinator knows for their partition, which is the
+ * one that reported it last. An executor that reports a store is told which of its other stores the coordinator has elsewhere,
+ * and closes those after a last maintenance.
  *
- * What changes places is called on the stream's thread while an epoch is planned.
+ * Methods that change places are called on the stream's thread while an epoch is planned.
  */
 private[binshift] object Placement {
 
   /**
-   * Lets executors close the stores of partitions that no longer exist, by having the coordinator
-   * believe that they are elsewhere. [[place]] undoes this for a partition that comes back.
+   * Lets executors close the stores of partitions that no longer exist, by making the coordinator believe that they are
+   * elsewhere. [[place]] undoes this for a partition that comes back.
    */
   def retire(session: SparkSession, op: StateStoreWriter, partitions: Iterable[Int]): Unit =
     for (p <- partitions; store <- stores(op, p)) put(session, store, Nowhere, Nowhere)
 
   /**
-   * Spreads the new partitions of each operator over the live executors, those with the fewest partitions first.
+   * Spreads the new partitions of each operator over the live executors, beginning with those that have the fewest partitions.
    *
    * @param only ids of the executors to be considered, if any is named and alive
-   * @param but  executors that are not, whatever is named
+   * @param but  executors that are never considered
    */
   def place(
       session: SparkSession, query: UUID, operators: Seq[StateStoreWriter], partitions: Range, only: Seq[String],
@@ -47,9 +47,9 @@ private[binshift] object Placement {
   }
 
   /**
-   * Each of `partitions` with the one of `executors` that has fewest.
+   * Assigns each of `partitions` to the one of `executors` that has the fewest.
    *
-   * @param others the executors that each of the other partitions is on
+   * @param others the executors of each of the other partitions
    */
   def spread(partitions: Seq[Int], executors: Seq[String], others: Seq[Seq[String]]): Seq[(Int, String)] = {
     val load = scala.collection.mutable.Map(executors.map(_ -> 0): _*)
@@ -62,11 +62,11 @@ private[binshift] object Placement {
     }
   }
 
-  /** The executors that have a store of a partition; none of an operator that does not run the partition. */
+  /** The executors that have a store of a partition, over the operators that run it. */
   def executorsOf(session: SparkSession, operators: Seq[StateStoreWriter], partition: Int): Set[String] =
     operators.flatMap(stores(_, partition)).flatMap(executorOf(session, _)).toSet
 
-  /** Has the tasks of `partition` prefer `executor` from the next stage on, of the operators that run it. */
+  /** Makes the tasks of `partition` prefer `executor` from the next stage on, for the operators that run it. */
   def prefer(
       session: SparkSession, operators: Seq[StateStoreWriter], partition: Int, executor: String, host: String): Unit =
     for (op <- operators; store <- stores(op, partition); now <- executorOf(session, store) if now != executor) {
@@ -75,11 +75,11 @@ private[binshift] object Placement {
     }
 
   /**
-   * Has the tasks of stores on executors that are lost prefer one of `live`, those with the fewest partitions first. Returns
-   * whether all have got one.
+   * Makes the tasks of stores on lost executors prefer one of `live`, beginning with those that have the fewest partitions.
+   * Returns whether each of them has got one.
    *
    * @param isThere whether an executor is not lost
-   * @param live    hosts of those that may take partitions, by id
+   * @param live    hosts of the executors that may take partitions, by id
    */
   def leaveLost(
       session: SparkSession, operators: Seq[StateStoreWriter], n: Int, isThere: String => Boolean, live: Map[String, String])
@@ -91,7 +91,9 @@ private[binshift] object Placement {
     lost.isEmpty || found.nonEmpty
   }
 
-  /** Has the tasks of stores of `partition` that were on one of `dead` prefer `executor`; whether there were any. */
+  /**
+   * Makes the tasks of those stores of `partition` that were on one of `dead` prefer `executor`. Returns whether there were any.
+   */
   def rescue(
       session: SparkSession, operators: Seq[StateStoreWriter], partition: Int, dead: Set[String], executor: String,
       host: String): Boolean = {
@@ -103,7 +105,7 @@ private[binshift] object Placement {
     lost.nonEmpty
   }
 
-  /** A join of an older state format has several stores per partition. */
+  /** The stores of a partition. Joins of the older state formats have several. */
   def stores(op: StateStoreWriter, partition: Int): Seq[StateStoreProviderId] = {
     val info = op.getStateInfo
     op.stateStoreNames.map { name =>
@@ -127,8 +129,8 @@ private[binshift] object Placement {
 /**
  * @param executors      ids of the live executors
  * @param partitions     for each partition, the executors that its operators are on
- * @param decommissioned ids of executors that are there and get no tasks: Spark is about to remove them, or excludes them
- * @param leaving        ids of live executors that are drained, or have been
+ * @param decommissioned ids of executors that exist but get no tasks, because Spark is about to remove or has excluded them
+ * @param leaving        ids of live executors that are or were drained
  * @param excluded       ids of those among the decommissioned that Spark excludes, and counts as executors of the application
  */
 private[binshift] final case class PlacementSnapshot(

@@ -57,7 +57,7 @@ private[binshift] final class Relocation(
   private var notBefore = 0L
   private var isPrepared = false
   private var left = Set.empty[Int]
-  /** Whether a migration wants something, and the first epoch at which it was asked for. */
+  /** True while a migration wants something, which was first asked for at the epoch `since`. */
   private var isUnderWay = false
   private var since: Option[Long] = None
 
@@ -76,7 +76,7 @@ private[binshift] final class Relocation(
   /** How many partitions have left executors that Spark decommissions, or are on their way. */
   def evacuated: Long = evacuation.total
 
-  /** Whether [[evacuate]] has something to do. Waits for nothing, and needs no lock. */
+  /** True if [[evacuate]] has something to do. Waits for nothing, and needs no lock. */
   def isEvacuationDue: Boolean = evacuates && evacuation.isDue
 
   /** Checks between two epochs whether Spark decommissions executors, so that files of their partitions are fetched meanwhile. */
@@ -124,7 +124,7 @@ private[binshift] final class Relocation(
   }
 
   /**
-   * Whether all partitions are where they are wanted, as of the committed epoch. Before the tasks of an epoch have reported, the places of
+   * True if all partitions are where they are wanted, as of the committed epoch. Before the tasks of an epoch have reported, the places of
    * a run's partitions are not known.
    */
   def isDone(committed: Long): Boolean = !isUnderWay || since.exists(_ <= committed) && {
@@ -216,7 +216,7 @@ private[binshift] final class Relocation(
     logWarning(s"query ${query.id}: partitions ${places.keys.toSeq.sorted.mkString(", ")} were wanted on executors " +
       s"${places.values.map(_.executor).toSeq.distinct.sorted.mkString(", ")} for $maxEpochs epochs, and Spark runs them $where")
 
-  /** Whether a partition should move now: it has run, and its files or the partition itself have arrived, or its old executor is gone. */
+  /** True if a partition should move now: it has run, and its files or the partition itself have arrived, or its old executor is gone. */
   private def isDue(partition: Int, place: WantedPlace, ready: Set[(Int, String)], executors: Executors): Boolean = {
     val now = placesOf(partition)
     now.nonEmpty && (now == Set(place.executor) || ready((partition, place.executor)) ||

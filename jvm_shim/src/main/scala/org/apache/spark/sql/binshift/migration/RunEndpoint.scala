@@ -8,20 +8,20 @@ import org.apache.spark.rpc.{RpcCallContext, RpcEnv, ThreadSafeRpcEndpoint}
 /**
  * Receives messages of executors on the driver, each of which concerns a run of a query, and answers them.
  *
- * Relies on Spark: an endpoint that is set up on the driver is reached by the connections that executors have already.
+ * Relies on Spark: executors can reach an endpoint that is set up later over the connections that they have already.
  *
- * @tparam L those who are told of messages to a run
- * @param name of the endpoint, by which executors find it
+ * @tparam L    the type of objects that listen to messages about a run
+ * @param name name of the endpoint, by which executors find it
  */
 private[migration] abstract class RunEndpoint[L](name: String) {
-  /** By run id. */
+  /** The listeners, by run id. */
   private val listeners = new ConcurrentHashMap[String, L]()
   private var registered = Option.empty[RpcEnv]
 
   /** Answers a message. Called on a thread of Spark's network layer, which must not wait. */
   protected def answer(message: Array[Byte]): Array[Byte]
 
-  /** Who listens for a run; `None` if it has ended, or is another driver's. */
+  /** The listener of a run; `None` if the run has ended, or belongs to another driver. */
   protected final def listenerOf(runId: String): Option[L] = Option(listeners.get(runId))
 
   def add(runId: String, listener: L): Unit = {
@@ -31,7 +31,7 @@ private[migration] abstract class RunEndpoint[L](name: String) {
 
   def remove(runId: String): Unit = listeners.remove(runId)
 
-  /** A new context in this JVM has another network layer. */
+  /** Registers the endpoint again if there is another context in this JVM, which has a network layer of its own. */
   private def register(env: RpcEnv): Unit = synchronized {
     if (!registered.exists(_ eq env)) {
       env.setupEndpoint(name, new Endpoint(env))

@@ -38,7 +38,7 @@ private[binshift] object StandbyPlan {
         places ++ best
       }
     }
-    // An executor that has joined gets its share.
+    // Gives executors that have joined their share.
     filled.map { case (p, places) => p -> places.map(e => executors.evened(primaries(p), places, e)) }
       .filter(_._2.nonEmpty).toMap
   }

@@ -48,7 +48,7 @@ private[binshift] final class Standbys(
   private var operators = Seq.empty[StateStoreWriter]
   private var partitions = 0
   private var epoch = -1L
-  /** Where partitions ran at the last look. */
+  /** The executors on which partitions ran at the last look. */
   private var primaries = IndexedSeq.empty[Set[String]]
   private var seen: Option[Seen] = None
   private var lookedAtNs = 0L
@@ -146,7 +146,7 @@ private[binshift] final class Standbys(
     if (isFirst) Broadcasts.destroy(hadoopConf, context)
   }
 
-  /** Whether an executor with partitions is lost. Sends no message. */
+  /** True if an executor with partitions is lost. Sends no message. */
   private def isLost: Boolean = synchronized(!isClosed && known.exists(live => primaries.exists(_.exists(!live(_)))))
 
   private def known: Option[collection.Set[String]] = Executors.known(context)
@@ -275,7 +275,7 @@ private[binshift] object Standbys extends Logging {
   private val isSaid = new AtomicBoolean
 
   /**
-   * Whether executors can die without the driver, and can be told to keep files. In real-time mode, a job that tells them gets no slot
+   * True if executors can die without the driver, and can be told to keep files. In real-time mode, a job that tells them gets no slot
    * until the batch ends, and Spark would end the query because of it.
    */
   def arePossible(query: MicroBatchExecution, isRealTime: Boolean): Boolean = {
@@ -295,7 +295,7 @@ private[binshift] object Standbys extends Logging {
     !context.isLocal && !isRealTime && !unloads
   }
 
-  /** What a look saw. If it changes, another look is due. */
+  /** The facts on which a look was based. If they change, another look is due. */
   private final case class Seen(known: Set[String], avoided: Set[String])
 
   private final case class Ordered(order: StandbyOrder, stores: IndexedSeq[StateStoreId]) {

@@ -15,7 +15,7 @@ import org.apache.spark.sql.internal.SQLConf
  */
 private[binshift] object StepAtStart extends Logging {
 
-  /** Whether runs of the query end once they have processed the available data. */
+  /** True if runs of the query end once they have processed the available data. */
   def endsByItself(query: StreamExecution): Boolean = query.trigger == AvailableNowTrigger || query.trigger == OneTimeTrigger
 
   /**

@@ -33,9 +33,9 @@ private[binshift] final case class DriverConf(
 private[binshift] object DriverConf {
   private val Secret = "BINSHIFT_REQUESTS_SECRET"
   private val SecretFile = "BINSHIFT_REQUESTS_SECRET_FILE"
-  /** A shorter one can be guessed. */
+  /** A shorter secret could be guessed. */
   private val SecretBytes = 16
-  /** Each costs disk and requests; more than two machines seldom die at once. */
+  /** Each standby costs disk and requests, and more than two machines seldom die at once. */
   private val MaxStandbys = 3
 
   /**

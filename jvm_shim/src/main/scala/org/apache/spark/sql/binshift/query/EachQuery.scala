@@ -10,28 +10,29 @@ import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.util.ThreadUtils
 
 /**
- * Asks all queries of a driver for what is shown of them. What a query has to say may wait for its checkpoint, or for a lock that is
- * held while the checkpoint is asked. So they are asked at the same time, and one that does not answer keeps nobody waiting for
- * the others.
+ * Asks all queries of a driver the same question. A query's answer may have to wait for its checkpoint, or for a lock that is
+ * held while the checkpoint is read. So all queries are asked at the same time, and one that doesn't answer doesn't keep anybody
+ * waiting for the others.
  *
- * A query that is asked for something while it has not answered the same question is not asked again: at most one thread waits for
- * it, however often a page is opened. Whoever asks meanwhile shares the answer.
+ * A query that hasn't answered a question yet isn't asked the same question again; callers share the answer. So at most one
+ * thread waits for it, however often a page is opened.
  *
- * Any thread.
+ * May be called from any thread.
  */
 private[binshift] object EachQuery extends Logging {
-  /** What somebody who looks at a page still waits for. */
+  /** The longest time for which somebody who looks at a page should have to wait. */
   val MaxWaitMs = 3000L
   private lazy val Threads = ThreadUtils.newDaemonCachedThreadPool("binshift-each-query", 64)
   private val asked = new ConcurrentHashMap[(UUID, String), Future[Any]]()
 
-  /** What is said of a query that does not answer. */
+  /** The message about a query that doesn't answer. */
   def silence(query: StreamExecution, waitedMs: Long = MaxWaitMs): String =
     s"the checkpoint ${query.resolvedCheckpointRoot} has not answered for ${waitedMs / 1000} s"
 
   /**
-   * @param question what `of` answers; with the run, it says what is the same
-   * @return in the order of the queries; `None` for those that do not answer in time. What `of` throws is a failure.
+   * @param question identifies the question, together with the run
+   * @param of       answers the question; if it throws, the answer is a failure
+   * @return the answers in the order of the queries; `None` for queries that don't answer in time
    */
   def ask[Q <: StreamExecution, T](queries: Seq[Q], question: String, maxWaitMs: Long)(
       of: Q => T): Seq[(Q, Option[Try[T]])] = {

@@ -16,13 +16,13 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingE
 import org.apache.spark.sql.internal.SQLConf
 
 /**
- * The first epoch of a run, in two phases: `look` reads all that may refuse the run, and writes nothing; `write` claims the place
- * of the run, and makes the checkpoint what the run goes on from.
+ * Begins a run with its first epoch, in two phases. `look` reads everything that might refuse the run, and writes nothing.
+ * `write` claims the place of the run, and prepares the checkpoint for it.
  *
- * Another driver may be alive. It is found out by the time one of the two logs an epoch or its end, since that fails for the
- * second one; and by its claim ([[RunHistory]]), if it begins while this one looks. Nothing is written that another driver
- * lives by: an epoch that is run again (`isAgain`) keeps the layout and the table that are there, and no state is deleted that a
- * run may have made which goes on from what the logs have.
+ * Another driver may still be alive. It is found out at the latest when both log the same epoch, or the same commit, because only
+ * the first one succeeds; and earlier by its claim ([[RunHistory]]) if it begins while this run looks. Until then, nothing is
+ * changed that the other driver may rely on: a repeated epoch (`isAgain`) keeps the existing layout and table, and no state is
+ * deleted that may have been made by a run that continues from what the logs have.
  *
  * Called on the stream's thread, under the router's lock.
  */
@@ -35,9 +35,9 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
    * @throws BinshiftException if the run must not go on
    */
   def look(epoch: Long, n: Int, operators: Seq[StateStoreWriter], session: SparkSession): Opening = {
-    // Before all else: a run that claims its place from now on is noticed by the claim of this one.
+    // Read first: if a run claims its place after this, the claim of this run fails.
     val history = RunHistory.read(dir)
-    // In real-time mode an epoch is logged when it ends: no log tells whether another run is in the midst of it.
+    // In real-time mode, an epoch is logged when it ends, so the logs don't show whether another run is in the middle of it.
     val isRealTime = RealTimeMode.isOf(query)
     val logged = query.offsetLog.get(epoch)
     val loggedAt = logged.flatMap(SparkInternals.loggedAtMs)
@@ -72,7 +72,7 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
         new EntryInForce(query, dir, history, isRealTime, PlannedMigration.isUnderWay(dir, _)).at(epoch, n,
           isLogged, layout.takenOverAt.getOrElse(0L))
       requireTable(entry, epoch, n, layout)
-      // An epoch that is logged may have another number of partitions than the one before.
+      // A logged epoch may have another number of partitions than the epoch before.
       lazy val before =
         if (entry.epoch == epoch) entry.previous.flatMap(entries.read).fold(n)(_.table.partitions) else n
       if (!isLogged) requireIdsOf(before, epoch, layout, operators)
@@ -87,8 +87,8 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
   }
 
   /**
-   * Entries beside the one in force, or after it. Those of drivers that were alive at once and are older than that are not told from
-   * the others without reading all of them.
+   * Logs that there are entries besides the one in force, or after it. Older ones of drivers that were alive at the same time
+   * aren't mentioned, because all entries would have to be read to find them.
    */
   private def sayOfStrays(inForce: RoutingEntry): Unit = {
     val strays = entries.names.filter(name => name.epoch >= inForce.epoch && name != inForce.name)
@@ -105,7 +105,10 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
         s"committed: delete ${dir.path} and the state of the epoch, or start with a new checkpoint")
   }
 
-  /** In real-time mode no log tells with how many partitions another run, which may live, is in the midst of epoch 0. */
+  /**
+   * In real-time mode, the logs don't show with how many partitions another run, which may be alive, has begun epoch 0. The entry
+   * does.
+   */
   private def requireBegunAlike(there: RoutingEntry, n: Int, epoch: Long): Unit = {
     val theirs = there.table.partitions
     if (theirs != n) throw BinshiftException("ANOTHER_RUN", "checkpoint" -> query.resolvedCheckpointRoot).configuration(
@@ -122,9 +125,8 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
     }
 
   /**
-   * Two runs may have written the two logs of one epoch: whoever starts takes out of the log of offsets what is not
-   * committed yet, and logs the epoch itself. If the commit is that of a run with other partitions, its state is not what the
-   * offsets name.
+   * Two runs may have written the two logs of one epoch: a run that starts removes uncommitted epochs from the log of offsets,
+   * and logs its own. If the other run then commits with another number of partitions, its state doesn't fit the offsets.
    */
   private def requireIdsOf(n: => Int, epoch: Long, layout: Layout, operators: Seq[StateStoreWriter]): Unit = for {
     op <- operators if layout.operators.get(StatefulOperators.idOf(op)).exists(_.storage == Storage.Binned)
@@ -135,8 +137,8 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
       "and commits")
 
   /**
-   * In this order: a claim names an entry that is durable, and `layout.json` is there only once all else is, so that a start that is
-   * cut short begins anew.
+   * Writes in this order, because a claim must name a durable entry, and because `layout.json` must exist only once everything
+   * else does. So a start that is cut short begins again.
    */
   def write(opening: Opening): Unit = for (run <- opening.run) {
     Faults.at("run.begin")
@@ -160,7 +162,10 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
     if (Trace.isOn) Trace("run begun", dir.checkpoint, "run" -> run.runId, "epoch" -> run.epoch)
   }
 
-  /** Replaces one only that was there before the run looked, in an earlier life of the checkpoint. */
+  /**
+   * Writes the layout. Replaces an existing one only if it is the one that this run has seen, from an earlier life of the
+   * checkpoint.
+   */
   private def writeLayout(opening: Opening, requireNewest: () => Unit): Unit =
     if (!opening.stored.contains(opening.layout)) {
       if (opening.stored.isDefined) {
@@ -178,13 +183,13 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
 }
 
 /**
- * What the first epoch of a run finds, and is to write.
+ * The findings at the first epoch of a run, and what is to be written.
  *
- * @param stored  `layout.json` as it is there
+ * @param stored  `layout.json` as it is in the checkpoint
  * @param entry   the routing entry in force
- * @param isAgain whether an earlier run has logged the epoch, or may be in the midst of it
- * @param history of the runs before, after which `run` claims its place
- * @param hasIds  whether names of files of state have ids, so that what lost epochs have left is never read
+ * @param isAgain whether an earlier run has logged the epoch, or may be in the middle of it
+ * @param history the earlier runs, after which `run` claims its place
+ * @param hasIds  whether names of state files contain ids, so that files of lost epochs are never read
  */
 private[binshift] final case class Opening(
     layout: Layout,

@@ -9,18 +9,18 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 
 /**
- * How far a migration has come.
+ * The progress of a migration.
  *
  * @param state          the name of one of Python's `MigrationState`s
  * @param stepsDone      steps whose epochs are committed
  * @param scheduledEpoch the epoch of a step that is durable and not committed yet
- * @param earliestEpoch  before which the next step cannot take effect
+ * @param earliestEpoch  the first epoch at which the next step can take effect
  * @param committedEpoch newest committed epoch of the query, -1 before the first
  * @param awaited        bins whose copies the next step waits for
  * @param givenUp        bins that could not be copied ahead
- * @param audit          what the audits of its steps have found; `None` if this run has taken none that is audited
- * @param misplaced      partitions that are to run on another executor than they do
- * @param waits          what the next step waits for, in words that go on after "the next step"
+ * @param audit          the results of its steps' audits; `None` if this run has taken no step that is audited
+ * @param misplaced      partitions that should run on another executor than they do
+ * @param waits          what the next step waits for, in words that follow "the next step"
  */
 private[binshift] final case class MigrationProgress(
     state: String, stepsDone: Int, scheduledEpoch: Option[Long], earliestEpoch: Option[Long], committedEpoch: Long,
@@ -36,8 +36,8 @@ private[binshift] final case class MigrationProgress(
 private[binshift] object MigrationProgress {
 
   /**
-   * Called from any thread. Asks nothing of the checkpoint in a run that has committed an epoch, but for a migration that
-   * the run has forgotten, or that ended in an earlier one.
+   * May be called from any thread. Once the run has committed an epoch, the checkpoint is read only for a migration that the run
+   * has forgotten, or that ended in an earlier run.
    *
    * @throws BinshiftException if no such migration is known
    */
@@ -50,7 +50,7 @@ private[binshift] object MigrationProgress {
   def find(query: MicroBatchExecution, router: QueryRouter, id: String): Option[MigrationProgress] = {
     router.finishIfDone()
     val s = router.snapshot()
-    // One that was accepted is one of them, from then until it is over: also when an earlier run has accepted it.
+    // An accepted migration is one of these until it is over, even if an earlier run accepted it.
     if (s.outcomes.exists(_.id == id) || s.migration.exists(_.id == id)) Some(known(query, router, s, id))
     else router.historyOf(id).lastOption.flatMap(_.step).map { last =>
       val steps = last.index + 1
@@ -74,7 +74,7 @@ private[binshift] object MigrationProgress {
     val mine = s.migration.filter(_.id == id)
     val awaited = mine.flatMap(router.binsAwaited)
     val outlook = mine.flatMap(router.outlook)
-    // Not isTriggerActive, which is also true while Spark looks for data in vain.
+    // This doesn't use `isTriggerActive`, which is also true while Spark looks for data and finds none.
     def isIdle = s.planned.forall(_ <= committed) && !query.status.isDataAvailable
     val state =
       if (outcome.isDefined || mine.exists(router.isOver)) {

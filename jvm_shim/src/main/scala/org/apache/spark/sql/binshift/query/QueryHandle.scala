@@ -18,9 +18,9 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
   def requireActive(): Unit = if (!query.isActive) throw router.auditFailure.getOrElse(QueryFailure.ended(query))
 
   /**
-   * Whether an epoch of this run is committed, after which all that can be asked is known.
+   * Returns true once an epoch of this run is committed. From then on, all questions have answers.
    *
-   * @throws BinshiftException if that never comes: the query has ended, or keeps no state
+   * @throws BinshiftException if that will never happen, because the query has ended or keeps no state
    */
   def hasBegun(): Boolean = {
     requireActive()
@@ -30,14 +30,17 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
     }
   }
 
-  /** What does not change while the query runs, but for whether it does and on how many cores. */
+  /** Facts that don't change while the query runs, except for `is_active` and `task_slots`. */
   def facts(): String = json(
     ("id" -> query.id.toString) ~ ("run_id" -> query.runId.toString) ~ ("name" -> Option(query.name)) ~
       ("is_active" -> query.isActive) ~ ("trigger_interval_ms" -> SparkInternals.triggerIntervalMs(query)) ~
       ("reports_kept" -> SparkInternals.reportsKept(query)) ~
       ("task_slots" -> router.ownExecutors.taskSlots) ~ ("is_real_time" -> router.slots.isDefined))
 
-  /** The table in force, and what keeps rows from coming on demand; null while the query has not planned its first epoch. */
+  /**
+   * The table in force, and the reasons that keep rows from coming on demand; null while the query hasn't planned its first
+   * epoch.
+   */
   def routing(): String = router.snapshot().tables.current.map(e =>
     json(entryJson(e) ~ ("assignment" -> e.table.assignment.toSeq) ~ ("whole_bins" -> router.whyWholeBins))).orNull
 
@@ -47,11 +50,11 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
     router.submit(plan, options).id
   }
 
-  /** The epoch before which `plan`, submitted now and prepared or not, cannot take effect; -1 if that is not known. */
+  /** The first epoch at which `plan` can take effect if it is submitted now, prepared or not; -1 if that isn't known. */
   def earliestEpoch(plan: String, isPrepared: Boolean): Long =
     router.earliestEpoch(MigrationPlan.fromJson(parse(plan)), isPrepared).getOrElse(-1L)
 
-  /** The live executors, those on which each partition is, and those that get none (see [[PlacementSnapshot]]). */
+  /** The live executors, the executors of each partition, and the executors that get no partition (see [[PlacementSnapshot]]). */
   def placement(): String = {
     requireActive()
     val p = router.placement()
@@ -61,41 +64,42 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
       ("configured" -> OwnExecutors.configured(query.sparkSession.sparkContext)))
   }
 
-  /** Refuses where the number of executors is not to be changed by us. */
+  /** Fails if binshift must not change the number of executors. */
   def requireOwnExecutors(): Unit = {
     requireActive()
     router.ownExecutors.requireOurs()
   }
 
-  /** Asks Spark for so many executors in all. */
+  /** Asks Spark for this total number of executors. */
   def requestExecutors(total: Int): Unit = {
     requireActive()
     router.ownExecutors.request(total)
   }
 
   /**
-   * Gives back executors, whose ids have commas between them, when no epoch needs them. Those with partitions stay, of this
-   * query or of others, also if these come before the executors go. Returns those that go, as far as is known.
+   * Gives back executors, whose ids are separated by commas, as soon as no epoch needs them. Executors with partitions stay,
+   * whether of this query or another one, even if the partitions arrive before the executors go. Returns those that will go, as
+   * far as is known.
    */
   def giveBackExecutors(ids: String): String = {
     requireActive()
     router.giveBack(ids.split(',').toSeq).mkString(",")
   }
 
-  /** Lets autoscalers of other queries ask for executors. Also of a run that has ended. */
+  /** Lets autoscalers of other queries ask for executors. Works after the run has ended, too. */
   def leaveExecutorsToOthers(): Unit = router.ownExecutors.leaveToOthers()
 
-  /** Executors with partitions of other queries of this driver, with commas between their ids. */
+  /** Executors with partitions of other queries of this driver; ids are separated by commas. */
   def executorsOfOthers(): String = router.executorsOfOthers.toSeq.sorted.mkString(",")
 
-  /** The epoch that this run has planned last, -1 before the first; and the time by the clock of the progress reports. */
+  /** The epoch that this run has planned last (-1 before the first), and the time on the clock of the progress reports. */
   def plannedEpoch(): String =
     json(("epoch" -> router.snapshot().planned.getOrElse(-1L)) ~ ("at_ms" -> System.currentTimeMillis()))
 
   /** The statistics as of the last committed epoch (see [[StatisticsSnapshot]]), or null before the first. */
   def statistics(): Array[Byte] = router.statistics().map(_.toBytes).orNull
 
-  /** Asks for the `n` hottest keys of the next epoch; returns what to give to [[hotKeys]]. */
+  /** Asks for the `n` hottest keys of the next epoch. The result is the argument for [[hotKeys]]. */
   def sampleKeys(n: Int): Long = {
     requireActive()
     statisticsOfRun.sampleKeys(n)
@@ -115,16 +119,16 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
     router.snapshot().migration.map(m => json(("id" -> m.id) ~ ("plan" -> m.json))).orNull
   }
 
-  /** Everything from which Python derives the state of migration `id`. */
+  /** The numbers from which Python derives the state of migration `id`. */
   def progress(id: String): String = json(MigrationProgress.of(query, router, id).toJson)
 
   /** The steps that took effect, oldest first. */
   def history(): String = json(router.history().filter(_.step.exists(!_.isOpening)).map(e => entryJson(e)))
 
-  /** Those of one migration. */
+  /** The steps of one migration that took effect, oldest first. */
   def historyOf(id: String): String = json(router.historyOf(id).filter(_.step.exists(!_.isOpening)).map(e => entryJson(e)))
 
-  /** Without the owner of each bin, of which there are many in each of many entries. */
+  /** Leaves out the owner of each bin, because there are many bins and many entries. */
   private def entryJson(e: RoutingEntry): JObject =
     ("epoch" -> e.epoch) ~ ("bins" -> e.table.bins) ~ ("partitions" -> e.table.partitions) ~
       ("written_at" -> e.writtenAt) ~

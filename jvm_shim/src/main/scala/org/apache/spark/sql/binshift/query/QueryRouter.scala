@@ -27,18 +27,18 @@ import org.apache.spark.util.{ThreadUtils, Utils}
 /**
  * Decides which routing table is in force at each epoch of one run of a query.
  *
- * While epoch e is planned (`enter`), the step that is due at e+1, if any, is prepared: first its
- * routing entry becomes durable, then Spark is told the number of partitions and the name of the entry, which it
- * logs together with the offsets of e+1. A crash in between leaves an entry that nothing names, which is obeyed by nobody
- * or by the next run as a whole. Nothing is prepared while an epoch is run again that an
- * earlier run has logged: that run may be alive, and have prepared the next epoch.
+ * While epoch e is planned (`enter`), it prepares the step that is due at e + 1, if any. First the step's routing entry becomes
+ * durable. Then Spark is told the number of partitions and the name of the entry, which it logs together with the offsets of e +
+ * 1. After a crash in between, the entry is named nowhere; the next run either uses it as a whole or ignores it. Nothing is
+ * prepared while an epoch is repeated that an earlier run has logged, because that run may still be alive and have prepared the
+ * next epoch.
  *
- * Thread-safe: the stream's thread plans, threads of the user submit and ask.
+ * Thread-safe: the stream's thread plans, and threads of the user submit and ask.
  */
 private[binshift] final class QueryRouter(val query: MicroBatchExecution) extends Logging {
   import QueryRouter._
 
-  /** With the settings as of the start of the query; those who share the user's session change that one. */
+  /** Has the settings as of the start of the query. The user's own session may change afterwards. */
   private val session: SparkSession = query.sparkSessionForStream
   private val dir = SparkInternals.controlDir(query)
   private val conf = DriverConf.of(session)
@@ -48,9 +48,9 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     new RemoteRequests(query, dir, this, conf.requestsIntervalMs, conf.requestsSecret))
   private val shipments = new ShipmentCoordinator(query, dir)
   private val stateRoot = new Path(query.resolvedCheckpointRoot, "state")
-  /** In real-time mode: the slots that a number of partitions takes. */
+  /** Task slots of a query in real-time mode, which say how many partitions it can have. */
   val slots: Option[Slots] = RealTimeMode.slots(query)
-  // What is read may be damaged, and what is begun below has to be closed.
+  // Read before anything is started that would have to be closed, because the files may be damaged.
   private val left = PlannedMigration.read(dir)
   private var layout: Option[Layout] = Layout.read(dir)
   /** At first the table as an earlier run left it, for clients that ask before this run plans an epoch. */
@@ -76,7 +76,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     query, dir, left, shipments, retired, new StepSources(sources, () => stores), relocation, slots, conf.maxEpochsToWait,
     () => binned.map(_.stateStoreNames.size).sum,
     () => isReplaced)
-  /** Made with the first epoch that is planned. */
+  /** Evaluated when the first epoch is planned. */
   private lazy val settings = RealTimeMode.settings(query)(() => due())
 
   /** Operators whose keys change on their way to their state, so that no bins may move. */
@@ -84,22 +84,22 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
 
   /** The epoch planned last in this run. */
   @volatile private var planned: Option[Long] = None
-  /** Whether the epoch planned last was logged by an earlier run. */
+  /** True if the epoch planned last was logged by an earlier run. */
   private var isAgain = false
   /** The operators of the epoch planned last. */
   @volatile private var operators = Seq.empty[StateStoreWriter]
   /** The bins that have another owner at the epoch planned last than at the one before. */
   private var arriving = Set.empty[Int]
-  /** What the jobs of the epoch planned last carry of shipping. */
+  /** The announcement of shipping orders that the jobs of the epoch planned last carry. */
   private var shippingHint = ""
-  /** Partitions that are gone, and whose stores may be needed to send what left them. */
+  /** Partitions that no longer exist, but whose stores may still have to send the bins that left them. */
   private var retiring = Set.empty[Int]
   private var isClosed = false
 
-  /** Whether this run has planned an epoch. Needs no lock. */
+  /** True if this run has planned an epoch. Needs no lock. */
   def hasPlanned: Boolean = planned.isDefined
 
-  /** What a client may know of the query's routing; see [[Gateway]]. */
+  /** The state of the query's routing, for clients; see [[Gateway]]. */
   def snapshot(): RouterSnapshot = synchronized {
     RouterSnapshot(planned, tables, scheduler.underWay, scheduler.ended)
   }
@@ -108,7 +108,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   def history(limit: Int = Int.MaxValue): Seq[RoutingEntry] =
     tables.current.fold(Seq.empty[RoutingEntry]) { now =>
       val committed = CommittedEpoch.of(query)
-      // One that is not committed is among them, and the one before it is not to be missing for it.
+      // Reads one entry more, because the newest one may belong to an epoch that isn't committed.
       entries.upTo(now, if (limit < Int.MaxValue) limit + 1 else limit).filter(_.epoch <= committed).take(limit).reverse
     }
 
@@ -136,7 +136,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       val previous = tables.current.filterNot(_ => isFirst)
       val entry = if (isFirst) begin(epoch, n, streamSession) else next(epoch, n)
       if (!previous.exists(_.table.partitions == n)) changePartitions(n, previous, streamSession)
-      // In real-time mode, a driver that was started by mistake may have corrected it for the epoch before.
+      // In real-time mode, a driver that was started by mistake may have changed the metadata for the epoch before.
       else if (slots.isDefined && entry.epoch == epoch - 1) correctMetadata(streamSession, isFirst = false)
       relocation.admit(ownExecutors.enter())
       relocation.enter(epoch, operators, n)
@@ -146,7 +146,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       tables = TablesInForce(Some(entry))
       planned = Some(epoch)
       if (isFirst) changedKeys.foreach(c => logWarning(s"query ${query.id}: ${c.described}; its partitions cannot change"))
-      // Those of an epoch that is run again wait: another run may be alive, and serve them.
+      // If the epoch is repeated, the requests that wait are left alone for now: another run may be alive, and serve them.
       if (isFirst) requests.foreach(_.start(servesNow = !runsAgain))
       prepare(entry, epoch + 1)
       retire(streamSession)
@@ -172,8 +172,8 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     "ids" -> binned.flatMap(op => op.getStateInfo.stateStoreCkptIds.map(StatefulOperators.idOf(op) -> _)).toMap)
 
   /**
-   * Whether the query goes on with this run, as far as is known: it has begun with an epoch that no run had logged, or has
-   * committed it; and no other run has taken its place. A request to the checkpoint.
+   * True if the query continues with this run, as far as is known. For that, its first epoch must be one that no run had logged
+   * before, or be committed; and no other run may have taken its place. Makes a request to the checkpoint.
    */
   def isNewestRun: Boolean =
     !CommittedEpoch.isOfRunKnown(query) || synchronized(!runsAgain || planned.forall(hasCommitted)) && !isReplaced
@@ -181,8 +181,9 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private def hasCommitted(epoch: Long): Boolean = CommittedEpoch.ofThisRun(query).exists(_ >= epoch)
 
   /**
-   * Whether another run may go on in place of this one: it has begun with an epoch that this one has not committed. Of a run that
-   * was started by mistake this one has. Spark ends this one when it logs an epoch. A request to the checkpoint.
+   * True if another run may have taken the place of this one: it has begun with an epoch that this run has not committed. (A run
+   * that was started by mistake begins with an epoch that this run has committed.) Spark ends this run when it tries to log an
+   * epoch. Makes a request to the checkpoint.
    */
   private def isReplaced: Boolean = CommittedEpoch.isOfRunKnown(query) && planned.nonEmpty &&
     RunHistory.read(dir).after(query.runId.toString).exists(later => !hasCommitted(later.epoch))
@@ -198,12 +199,15 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       scheduler.submit(id, planJson, optionsJson, layout.getOrElse(throw notPlannedYet()), changed,
         tables.current.getOrElse(throw notPlannedYet()), planned)
     }
-    // So that the first step waits no epoch for it.
+    // Waits for the check of the sources, because the first step would otherwise have to wait another epoch for it.
     sources.await()
     migration
   }
 
-  /** Schedules no further step; one that is durable already still takes effect. What has finished stays so. */
+  /**
+   * Schedules no further step. A step that is durable already still takes effect, and a migration that has finished stays
+   * finished.
+   */
   def cancel(id: String): Unit = synchronized {
     requireOpen()
     finishIfDone()
@@ -211,13 +215,13 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     finishIfDone()
   }
 
-  /** Whether the last step of `m` has been committed, or it is cancelled and no step is in flight. */
+  /** True if the last step of `m` has been committed, or `m` is cancelled and no step is in flight. */
   def isOver(m: PlannedMigration): Boolean = synchronized(scheduler.isOver(m, tables))
 
-  /** Whether `m`, which is over, has not done all that was wanted of it. */
+  /** True if `m`, which is over, did only a part of what it should have done. */
   def isCancelled(m: PlannedMigration): Boolean = synchronized(scheduler.isCancelled(m, tables.stepsTaken(m.id)))
 
-  /** When the next step of `m` can take effect, and what it waits for, once this run has planned an epoch. */
+  /** Says when the next step of `m` can take effect and what it waits for, once this run has planned an epoch. */
   def outlook(m: PlannedMigration): Option[Outlook] = synchronized(planned.flatMap(scheduler.outlook(m, tables, _)))
 
   /** Bins that the next step waits for, if it waits for copies. */
@@ -227,22 +231,22 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   def earliestEpoch(plan: MigrationPlan, isPrepared: Boolean): Option[Long] =
     synchronized(planned.flatMap(scheduler.earliestEpoch(plan, isPrepared, tables, _)))
 
-  /** What copying for the migration was expected to take when it was submitted. */
+  /** The forecast of copying for the migration, which was made when it was submitted. */
   def forecast(id: String): Option[CopyForecast] = synchronized(scheduler.forecast(id))
 
   /** Bins of steps so far, and of the next one, that could not be copied ahead. */
   def binsGivenUp(m: PlannedMigration): Long = synchronized(scheduler.binsGivenUp(m, tables))
 
-  /** Partitions that are to run on another executor than they do, as of the last look. */
+  /** The number of partitions that should run on another executor than they do, as of the last look. */
   def misplaced: Int = synchronized(relocation.misplaced)
 
-  /** Partitions that left executors which Spark decommissions, in this run. */
+  /** The number of partitions that have left executors which Spark decommissions, in this run. */
   def evacuated: Long = synchronized(relocation.evacuated)
 
-  /** The standbys of each partition, as of all operators; waits for nothing. */
+  /** The standbys of each partition, over all operators. Waits for nothing. */
   def standbyViews: Map[Int, Seq[StandbyView]] = standbys.fold(Map.empty[Int, Seq[StandbyView]])(_.views())
 
-  /** Partitions that went to their standbys because their executor was lost, in this run. */
+  /** The number of partitions that standbys took over because an executor was lost, in this run. */
   def takenOver: Long = standbys.fold(0L)(_.takenOver)
 
   /** The statistics as of the last committed epoch, with the standbys of each operator; `None` before the first. */
@@ -255,13 +259,13 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     }
   }
 
-  /** What ends the query, if an audit has found a bin that differs. */
+  /** The error that ends the query, if an audit has found a bin that differs. */
   def auditFailure: Option[BinshiftException] = audits.failure
 
-  /** What the audits of a migration's steps have found so far, those that this run has taken. */
+  /** The results so far of the audits of a migration's steps, for steps that this run has taken. */
   def auditOf(migration: String): Option[AuditView] = audits.ofMigration(migration, isAlive)
 
-  /** What the audits of the newest steps have found so far. */
+  /** The results so far of the audits of the newest steps. */
   def auditView: Option[AuditView] = audits.all(isAlive)
 
   private def isAlive: String => Boolean = {
@@ -272,7 +276,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   /** Forgets the migration once it is over. */
   def finishIfDone(): Unit = synchronized(scheduler.finishIfDone(tables))
 
-  /** Where the partitions are, of all operators. Spark is asked for each store, and no epoch waits for that. */
+  /** The executors of the partitions, over all operators. Asks Spark for each store; no epoch waits for that. */
   def placement(): PlacementSnapshot = {
     val (n, ending, leaving) =
       synchronized((tables.current.fold(0)(_.table.partitions), ownExecutors.leaving, relocation.leaving))
@@ -281,7 +285,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       (executors.decommissioned ++ executors.excluded).toSeq.sorted, leaving.toSeq.sorted, executors.excluded.toSeq.sorted)
   }
 
-  /** Executors that run partitions. Needs no lock, so that a query whose checkpoint does not answer holds up no other. */
+  /** Executors that run partitions. Needs no lock, so that a checkpoint that doesn't answer holds up only its own query. */
   def executorsInUse: Set[String] = homes(operators.headOption.fold(0)(_.getStateInfo.numPartitions)).flatten.toSet
 
   private def homes(partitions: Int): IndexedSeq[Set[String]] =
@@ -294,8 +298,8 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     routers.flatMap(_.executorsInUse).toSet ++ OtherQueries.executorsInUse(query.sparkSession)
 
   /**
-   * Gives back executors, which get no partition any more, when no epoch needs them. Those with partitions of any query stay.
-   * Returns those that go, as far as is known.
+   * Gives executors back as soon as no epoch needs them, and places no more partitions on them. Executors with partitions of any
+   * query stay. Returns those that will go, as far as is known.
    */
   def giveBack(ids: Seq[String]): Seq[String] = {
     val unused = ids.filterNot(executorsOf(this +: QueryRouters.activeBut(this)))
@@ -307,10 +311,13 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     }
   }
 
-  /** What a run that has ended was still deleting is gone. Before that, no run of the query may begin. */
+  /** Waits until a run that has ended has finished its deletes. No run of the query may begin before that. */
   def awaitDeletes(): Unit = retired.awaitDeletes()
 
-  /** Called when the query has ended, by each thread that hears of it. What cannot be closed keeps nothing else from being. */
+  /**
+   * Called when the query has ended, by each thread that hears of it. If one thing can't be closed, the others are closed all the
+   * same.
+   */
   def close(): Unit = {
     requests.foreach(r => Utils.tryLogNonFatalError(r.close()))
     watch.foreach(w => Utils.tryLogNonFatalError(w.close()))
@@ -331,10 +338,13 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     }
   }
 
-  /** Whether the epoch is one that another run may be in the midst of. In real-time mode, each first one of a run may be. */
+  /**
+   * True if another run may be in the middle of the epoch. In real-time mode, that may be so at the first epoch of each run, so
+   * it doesn't count.
+   */
   private def runsAgain: Boolean = isAgain && slots.isEmpty
 
-  /** What the next run goes on from is not to be changed any more. */
+  /** Fails once the run is closed, because the state from which the next run continues must not change any more. */
   private def requireOpen(): Unit = if (isClosed) throw QueryFailure.ended(query)
 
   private def restored(): Option[RoutingEntry] = for {
@@ -343,7 +353,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     entry <- new EntryInForce(query, dir, RunHistory.read(dir), slots.isDefined, _ => true).shown(logged.epoch, n)
   } yield entry
 
-  /** The first epoch of the run: nothing is written before all that can refuse it has been looked at. */
+  /** Begins the run with its first epoch. Nothing is written before everything has been checked that might refuse the run. */
   private def begin(epoch: Long, n: Int, streamSession: SparkSession): RoutingEntry = {
     val opening = first.look(epoch, n, operators, streamSession)
     first.write(opening)
@@ -363,7 +373,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     entry
   }
 
-  /** Makes the table of epoch `next` durable, and tells Spark its partitions, if it differs from `now`. */
+  /** Makes the table of epoch `next` durable if it differs from `now`, and tells Spark its partitions. */
   private def prepare(now: RoutingEntry, next: Long): Unit = {
     finishIfDone()
     cancelIfKeysChange()
@@ -377,8 +387,8 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   }
 
   /**
-   * Takes no further step of a migration once a task has found that keys change. What a task of an earlier epoch has found is in
-   * the checkpoint; one of the epoch that is being planned fails if there is a step next.
+   * Cancels a migration once a task has found that keys change. A task of an earlier epoch has written that to the checkpoint. A
+   * task of the epoch that is being planned would fail if a step came next.
    */
   private def cancelIfKeysChange(): Unit =
     for (m <- scheduler.underWay if !m.cancelled && m.plan.steps.nonEmpty && operators.exists(StatefulOperators.mayChangeKeys)) {
@@ -389,7 +399,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       }
     }
 
-  /** The entry that the next batch takes, right before it is begun, in real-time mode. */
+  /** In real-time mode, the entry for the next batch. Asked for right before the batch begins. */
   private def due(): Option[RoutingEntry] = synchronized {
     for {
       entry <- tables.scheduled
@@ -399,7 +409,9 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     tables.scheduled
   }
 
-  /** Takes back an entry whose epoch nobody has begun. Its step is taken when it fits again, with copies of its own. */
+  /**
+   * Takes back an entry whose epoch nobody has begun. Its step is taken later, when there are enough slots, and with new copies.
+   */
   private def withdraw(entry: RoutingEntry, reason: String): Unit = {
     logWarning(s"query ${query.id}: the table of epoch ${entry.epoch} is taken back: $reason")
     entries.withdraw(entry.name)
@@ -407,7 +419,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     tables = tables.copy(scheduled = None)
   }
 
-  /** What else follows the number of partitions, at the first epoch that has it. */
+  /** Adapts placement and metadata to a new number of partitions, at the first epoch that has it. */
   private def changePartitions(n: Int, previous: Option[RoutingEntry], conf: SparkSession): Unit = {
     previous.map(_.table.partitions).foreach { before =>
       retiring = (retiring ++ (n until before)).filter(_ >= n)
@@ -416,7 +428,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     correctMetadata(conf, isFirst = planned.isEmpty)
   }
 
-  /** Lets executors close the stores of partitions that are gone, which ends what these send. */
+  /** Lets executors close the stores of partitions that no longer exist, which ends their sending. */
   private def retire(conf: SparkSession): Unit = if (retiring.nonEmpty) {
     val (sending, idle) = retiring.partition(shipments.sending)
     binned.foreach(Placement.retire(conf, _, idle))
@@ -437,8 +449,8 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     binned.map(op => StatefulOperators.idOf(op) -> op.stateStoreNames).toMap
 
   /**
-   * Those whose bins move; `None` before this run has planned an epoch. Names of files have no ids as of the version with which a
-   * checkpoint changes its format. The next version has been committed with ids.
+   * The stores whose bins move; `None` before this run has planned an epoch. If a checkpoint
+   * changes its format, the version that this run loads first has no ids in its file names, and later versions have.
    */
   private def stores: Option[SourceCheck.Stores] = operators.headOption.filter(_ => layout.isDefined).map { op =>
     val (began, formatHasIds) = (planned, sqlConf.stateStoreCheckpointFormatVersion >= 2)
@@ -460,8 +472,9 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     yield operator -> store
 
   /**
-   * Why new owners wait for whole bins, and fetch no rows, if a plan is on demand. Empty where all operators whose bins move look state
-   * up by the keys of rows, and these are known before they are processed.
+   * The reasons why new owners would wait for whole bins, rather than fetch single rows, if a plan is on demand. There are none
+   * if all operators whose bins move look state up by the keys of their rows, and these keys are known before the rows are
+   * processed.
    */
   def whyWholeBins: Seq[String] = synchronized {
     if (planned.isEmpty) Seq("this run has planned no epoch, so that its operators are not known")
@@ -471,11 +484,11 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       s"operator ${StatefulOperators.idOf(op)} (${op.shortName}) looks through its state in each epoch")
   }
 
-  /** Whether all rows of an operator are in its partition 0. */
+  /** True if all rows of an operator are in its partition 0. */
   private def isSingle(op: StateStoreWriter): Boolean =
     layout.flatMap(_.operators.get(StatefulOperators.idOf(op))).exists(_.storage == Storage.Single)
 
-  /** Why there is no table yet. */
+  /** The error that explains why there is no table yet. */
   def notPlannedYet(): BinshiftException = QueryFailure.notPlanned(query)
 }
 

@@ -12,7 +12,7 @@ private[binshift] object QueryStarts {
   private val logged = new ConcurrentHashMap[UUID, Long]()
   private val seen = ConcurrentHashMap.newKeySet[UUID]()
 
-  /** Whether the beginning of a run was observed. If not, nothing here can be relied on. */
+  /** True if the beginning of a run was observed. If not, nothing here can be relied on. */
   def isSeen(runId: UUID): Boolean = seen.contains(runId)
 
   def unseen(query: StreamExecution): BinshiftException = BinshiftException("SESSION_WITHOUT_BINSHIFT").configuration(

@@ -7,10 +7,10 @@ import org.apache.hadoop.fs.{ChecksumFileSystem, FileStatus, FileSystem, Path}
 import org.apache.spark.util.ThreadUtils
 
 /**
- * What a directory held when it was listed.
+ * The content of a directory when it was listed.
  *
- * @param files       in it and below
- * @param directories itself and those below, the deepest first
+ * @param files       files in it and below
+ * @param directories the directory and those below, the deepest first
  */
 private[retention] final class DirectoryTree private (fs: FileSystem, files: Seq[Path], directories: Seq[Path]) {
   import DirectoryTree._
@@ -18,10 +18,10 @@ private[retention] final class DirectoryTree private (fs: FileSystem, files: Seq
   /** The paths of its files. */
   def paths: Seq[String] = files.map(_.toUri.getPath)
 
-  /** Deletes that, and nothing that has come since: a directory that holds such a file stays. */
+  /** Deletes the listed files, and nothing that has been added since. A directory that holds such a file stays. */
   def delete(): Unit = {
     if (files.nonEmpty) ThreadUtils.parmap(files, "binshift-retired", MaxThreads)(fs.delete(_, false))
-    // One that is not empty cannot be deleted so.
+    // This doesn't delete a directory that isn't empty.
     directories.foreach(d =>
       try fs.delete(d, false)
       catch { case _: IOException => })
@@ -32,7 +32,7 @@ private[retention] object DirectoryTree {
   private val MaxThreads = 16
 
   def of(fileSystem: FileSystem, dir: Path): DirectoryTree = {
-    // Files with checksums of others are hidden otherwise, also where those others are gone.
+    // Files with checksums are hidden otherwise, even if the files that they belong to no longer exist.
     val fs = fileSystem match {
       case local: ChecksumFileSystem => local.getRawFileSystem
       case other => other
@@ -47,7 +47,7 @@ private[retention] object DirectoryTree {
     (files.map(_.getPath) ++ below.flatMap(_._1), below.flatMap(_._2) :+ dir)
   }
 
-  /** What is in a directory; nothing if it is not there. */
+  /** Lists a directory; returns nothing if it doesn't exist. */
   def list(fs: FileSystem, dir: Path): Seq[FileStatus] =
     try fs.listStatus(dir).toSeq
     catch { case _: FileNotFoundException => Nil }

@@ -55,7 +55,7 @@ private[binshift] final class LostState(query: MicroBatchExecution, dir: Control
 
 private[binshift] object LostState {
 
-  /** Whether versions from `epoch` on are read with ids. In a checkpoint that changes its format, the first one isn't. */
+  /** True if versions from `epoch` on are read with ids. In a checkpoint that changes its format, the first one isn't. */
   def areIdsInNames(query: MicroBatchExecution, epoch: Long, operators: Seq[StateStoreWriter]): Boolean =
     query.sparkSessionForStream.sessionState.conf.stateStoreCheckpointFormatVersion >= 2 &&
       (epoch == 0 || operators.forall(_.getStateInfo.stateStoreCkptIds.isDefined))

@@ -12,16 +12,15 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Versio
 import org.apache.spark.util.ThreadUtils
 
 /**
- * State of epochs that the logs of offsets and commits do not have any more, as somebody has wound the query back.
+ * The state of epochs that are no longer in the logs of offsets and commits, because somebody has wound the query back.
  *
- * A snapshot of such an epoch would be read as soon as the query has got to its version again, instead of what the
- * query made then: Spark takes the newest snapshot there is, and stores make theirs at other versions in each run.
+ * Such state has to go: once the query comes to the same version again, a snapshot of the lost epoch would be read in place of
+ * the new state. Spark takes the newest snapshot that it finds, and in each run, stores make their snapshots at other versions.
  *
- * Relies on Spark: files of a version lie in `<operator>/<partition>`, or in a directory of each store below; metadata of
- * an operator, in format 2, is in `<operator>/_metadata/v2/<epoch>`.
+ * Relies on Spark: files of a version are in `<operator>/<partition>`, or in a directory of each store below that; metadata of an
+ * operator, in format 2, is in `<operator>/_metadata/v2/<epoch>`.
  *
- * Costs a listing of each of these directories; called on the stream's thread, unless the run before has left word of how
- * far it had got ([[RunEnd]]).
+ * It lists each of these directories on the stream's thread, unless the last run has recorded how far it had got ([[RunEnd]]).
  *
  * @param stateRoot the checkpoint's directory of state
  */
@@ -31,9 +30,9 @@ private[binshift] final class LostVersions(stateRoot: Path, hadoopConf: Configur
   private val fs: FileSystem = stateRoot.getFileSystem(hadoopConf)
 
   /**
-   * The same, if the run before has left word that there are none: only the first partition of each operator is looked at
-   * then, which has a file of each epoch that was committed. So a directory of binshift's that was put back without the
-   * state that belongs to it is noticed.
+   * Does the same as `after`, but if the last run has recorded that there is no such state, it only looks at the first partition
+   * of each operator. That partition has a file of each committed epoch, so this notices if somebody has put binshift's directory
+   * back without the state that belongs to it.
    */
   def unexpectedAfter(version: Long, epoch: Long): Seq[LaterFile] = {
     val first = operators.map(o => new Path(o.getPath, "0"))
@@ -53,9 +52,9 @@ private[binshift] final class LostVersions(stateRoot: Path, hadoopConf: Configur
   def modifiedMs(file: Path): Long = fs.getFileStatus(file).getModificationTime
 
   /**
-   * Deletes the files, none any more once it has thrown, and none that is not as it was listed.
+   * Deletes the files, except those that have changed since they were listed. Deletes nothing more once it has thrown.
    *
-   * @param requireAllowed throws if nothing is to be deleted any more; called before each delete
+   * @param requireAllowed throws if nothing may be deleted any more; called before each delete
    */
   def delete(files: Seq[LaterFile], requireAllowed: () => Unit): Unit = {
     val isOver = new AtomicBoolean(false)
@@ -94,7 +93,7 @@ private[binshift] final class LostVersions(stateRoot: Path, hadoopConf: Configur
     if (of.isEmpty) Nil else ThreadUtils.parmap(of, "binshift-lost-versions", MaxThreads)(body)
 }
 
-/** @param version of state; `None` for metadata of an operator */
+/** @param version version of the state; `None` for metadata of an operator */
 private[binshift] final case class LaterFile(path: Path, modifiedMs: Long, bytes: Long, version: Option[Long])
 
 private[retention] object LaterFile {
@@ -105,10 +104,10 @@ private[retention] object LaterFile {
 private[retention] object LostVersions {
   private val MaxThreads = 64
   private val Metadata = "_metadata/v2"
-  /** Directories next to the files of versions that hold what those files refer to. */
+  /** Directories next to the files of versions that aren't stores, but hold what these files refer to. */
   private val NoStores = Set("SSTs", "logs")
 
-  /** Whether a directory next to the files of versions is that of a store of its own. */
+  /** True if a directory next to the files of versions belongs to a store of its own. */
   def isStore(dir: Path): Boolean = !NoStores(dir.getName) && !"._".contains(dir.getName.head)
 
   def versionOf(file: Path): Option[Long] = VersionFile.parse(file.getName).map(_.version)

@@ -17,29 +17,31 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRout
 import org.apache.spark.util.ThreadUtils
 
 /**
- * Deletes the state of partitions that no longer exist, which no provider is left to clean up: once no
- * epoch that Spark retains had the partition, and no partition that took bins from it reads them from
- * there.
+ * Deletes the state of partitions that no longer exist. They have no provider that would clean up. Their state goes once no epoch
+ * that Spark retains had the partition, and no other partition needs it to recover bins that came from there.
  *
- * @param stateRoot the checkpoint's directory of state
- * @param conf      that of the query's stores
- * @param whenDeleted called in the background once some have been
+ * @param stateRoot   the checkpoint's directory of state
+ * @param conf        the configuration of the query's stores
+ * @param whenDeleted called in the background after something was deleted
  */
 private[binshift] final class RetiredPartitions(
     stateRoot: String, hadoopConf: Configuration, conf: => RocksDBConf, whenDeleted: () => Unit)
   extends AutoCloseable with Logging {
   import RetiredPartitions._
 
-  /** Used by one thread at a time (`isRunning`); kept, as they know of snapshots whose ids Spark has purged since, which to read takes time. */
+  /**
+   * Used by one thread at a time (`isRunning`). Kept, because they know the ids of snapshots that Spark has purged meanwhile, and
+   * reading those again takes time.
+   */
   private val retained = mutable.Map.empty[StateStoreId, RetainedVersions]
   private lazy val routing = EpochRouting.forReader(stateRoot, hadoopConf)
   private var deleting = Set.empty[Int]
-  /** Partitions that exist, or are about to. */
+  /** The number of partitions that exist, or are about to. */
   private var claimed = Int.MaxValue
   private val isRunning = new AtomicBoolean
   private var isClosed = false
 
-  /** Has partitions below `n`, and only those, exist; false while the state of one of them is being deleted. */
+  /** Declares that partitions below `n`, and no others, exist. Returns false while the state of one of them is being deleted. */
   def claim(n: Int): Boolean = synchronized {
     val isFree = !deleting.exists(_ < n)
     if (isFree) claimed = n
@@ -47,12 +49,12 @@ private[binshift] final class RetiredPartitions(
   }
 
   /**
-   * Looks for what can be deleted, in the background, unless that is under way.
+   * Looks for state that can be deleted, in the background, unless it is doing so already.
    *
    * @param stores names of the stores of each binned operator
    * @param oldest the oldest epoch that Spark retains
    * @param last   the newest committed version
-   * @param hasIds whether names of files of versions have ids
+   * @param hasIds whether names of files of versions contain ids
    */
   def clean(stores: Map[Long, Seq[String]], oldest: Long, last: Long, hasIds: Boolean): Unit =
     if (oldest > 0 && isRunning.compareAndSet(false, true)) Cleaner.execute { () =>
@@ -67,12 +69,12 @@ private[binshift] final class RetiredPartitions(
   /** Begins no more deletes. */
   override def close(): Unit = synchronized { isClosed = true }
 
-  /** Waits for what is being deleted; the next run may have that partition again. */
+  /** Waits until nothing is being deleted, because the next run may have that partition again. */
   def awaitDeletes(): Unit = synchronized {
     while (deleting.nonEmpty) wait()
   }
 
-  /** Whether anything was deleted. */
+  /** Returns whether anything was deleted. */
   private def clean(operator: Long, stores: Seq[String], oldest: Long, last: Long, hasIds: Boolean): Boolean = {
     var hasDeleted = false
     val dir = new Path(stateRoot, operator.toString)
@@ -87,10 +89,10 @@ private[binshift] final class RetiredPartitions(
           .neededByOthers(VersionFile.list(store, hadoopConf), oldest + 1, last).isDefined
       }
       retained.filterInPlace((store, _) => store.partitionId >= used)
-      // One by one, the last first: whoever wants some back waits for one delete at most.
+      // Deleted one by one, the last first, so that a step that needs a partition again waits for one delete at most.
       for (p <- there if p >= used && isRetired(p) && !isStillRead(p) && begin(p)) {
         try {
-          // Another driver may open it meanwhile: what that writes is not among these.
+          // Another driver may open the partition meanwhile; its files aren't among these.
           val found = DirectoryTree.of(fs, new Path(dir, p.toString))
           Faults.at("retired.delete", p)
           if (routing.listed == listed || p >= routing.partitionsSince(oldest)) {
@@ -121,6 +123,6 @@ private[binshift] final class RetiredPartitions(
 }
 
 private object RetiredPartitions {
-  /** A thread for each query that has something to look for: a file system that does not answer holds up that query alone. */
+  /** Has a thread for each query that cleans up, so that a file system that doesn't answer only holds up its own query. */
   private lazy val Cleaner = ThreadUtils.newDaemonCachedThreadPool("binshift-cleaner", 16)
 }

@@ -17,8 +17,8 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{Contr
 private[binshift] final case class RunEnd(runId: String, epoch: Long) {
 
   /**
-   * Whether there is certainly no state of lost epochs, for a run that begins with `begins`. Any such state from before the run that ended
-   * was deleted when that run began.
+   * True if there is certainly no state of lost epochs when a run begins with `begins`. Any such state from before the run that
+   * ended was deleted when that run began.
    *
    * @param runs    the runs that began before
    * @param isAgain whether an earlier run has logged `begins`

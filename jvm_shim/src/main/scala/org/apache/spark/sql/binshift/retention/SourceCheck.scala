@@ -18,17 +18,18 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRout
 import org.apache.spark.util.ThreadUtils
 
 /**
- * Looks whether partitions can be rebuilt from the checkpoint, before others take their bins over and after files were deleted. While a
- * store lives, nobody reads its files, so that nobody else would notice that one of them is gone. Those that cannot be
- * rebuilt are asked for a snapshot ([[snapshotsWanted]]), which they make of what they hold.
+ * Checks whether partitions can be rebuilt from the checkpoint, before others take over their bins and after files were deleted.
+ * While a store lives, nobody reads its files, so nobody else would notice that one of them is missing. Partitions that can't be
+ * rebuilt are asked for a snapshot ([[snapshotsWanted]]), which their stores make from the state that they have.
  *
- * All requests to the checkpoint are made by threads of its own, one look at a time. A look costs a listing of each partition in
- * question and of those that its bins came from since its last snapshot, and of the files that snapshots consist of.
+ * Its own threads make all requests to the checkpoint, one look at a time. A look lists the directories of the partitions in
+ * question, and of those from which their bins came since the last snapshot. It also reads the lists of files of the snapshots
+ * that a recovery would begin with.
  *
- * Thread-safe; waits for no request, but in `await`. Each look also covers what is known to be lost.
+ * Thread-safe. Only `await` waits for a look. Each look also checks the partitions that are known to lack files.
  *
  * @param stateRoot the checkpoint's directory of state
- * @param conf      that of the query's stores
+ * @param conf      the configuration of the query's stores
  * @param retained  how many versions Spark retains
  */
 private[binshift] final class SourceCheck(
@@ -38,44 +39,44 @@ private[binshift] final class SourceCheck(
 
   private lazy val routing = EpochRouting.forReader(stateRoot, hadoopConf)
   private var running = Option.empty[CountDownLatch]
-  /** What has been asked for since the look began that is under way. */
+  /** The looks that were asked for since the one began that is under way. */
   private var pending = Option.empty[Request]
-  /** The steps that were looked at last, as of a version. */
+  /** The steps that were looked at last, and the version. */
   private var answer = Option.empty[(Steps, Long)]
-  /** What is known to be missing of partitions. */
+  /** The missing files that are known, by partition. */
   private var lost = Map.empty[Int, String]
-  /** When each of them was asked for a snapshot. */
+  /** The epoch at which each of these partitions was asked for a snapshot. */
   private var askedAt = Map.empty[Int, Long]
 
   /**
-   * Begins to look at the partitions that give bins in some steps, once the look that is under way is over.
+   * Begins to check the partitions that give bins away in some steps, after the look that is under way.
    *
-   * @param stores `None` before this run has planned an epoch: nothing is known of stores then, and nothing is looked at
-   * @param steps  those of migration `of` from `first` to before `until`, which move `bins`
+   * @param stores `None` before this run has planned an epoch. Then stores aren't known yet, and nothing is checked.
+   * @param steps  steps of migration `of`, from `first` to before `until`, which move `bins`
    */
   def look(stores: Option[Stores], of: String, first: Int, until: Int, bins: Set[Int]): Unit =
     stores.foreach(s => begin(Request(s, Some(Steps(of, first, until, bins)), isOfAll = false)))
 
-  /** Begins to look at all partitions, once the look that is under way is over. */
+  /** Begins to check all partitions, after the look that is under way. */
   def lookAtAll(stores: Option[Stores]): Unit = stores.foreach(s => begin(Request(s, None, isOfAll = true)))
 
-  /** Waits until no look is under way, but not for long. */
+  /** Waits until no look is under way, but only for a short time. */
   def await(): Unit = synchronized(running).foreach(_.await(MaxWaitMs, MILLISECONDS))
 
-  /** The version as of which the sources of step `index` of migration `of` have been looked at; `None` if they have not been. */
+  /** The version at which the sources of step `index` of migration `of` were checked; `None` if they haven't been. */
   def lookedAt(of: String, index: Int): Option[Long] = synchronized {
     answer.filter { case (steps, _) => steps.of == of && steps.first <= index && index < steps.until }.map(_._2)
   }
 
-  /** What is missing, in words; empty if all can be rebuilt as far as is known. */
+  /** Describes what is missing; empty if all partitions can be rebuilt, as far as is known. */
   def whatIsLost: Option[String] = synchronized(lost.toSeq.sorted.headOption.map { case (partition, what) =>
     s"partition $partition${if (lost.size > 1) s" and ${lost.size - 1} more" else ""} cannot be rebuilt from the checkpoint, " +
       s"which lacks $what; a snapshot is made"
   })
 
   /**
-   * The partitions whose stores are to make a snapshot at `epoch`, which is being planned, maybe not for the first time. An upload may take its time, so that one is
-   * asked again only if it is still not to be rebuilt some epochs later.
+   * The partitions whose stores should make a snapshot at `epoch`, which is being planned, perhaps not for the first time. An
+   * upload may take a while, so a partition is asked again only if it still can't be rebuilt some epochs later.
    */
   def snapshotsWanted(stores: => Option[Stores], epoch: Long): Set[Int] = synchronized {
     if (lost.isEmpty) Set.empty
@@ -95,7 +96,7 @@ private[binshift] final class SourceCheck(
     }
   }
 
-  /** Begins the look that is asked for, or says that there is none. */
+  /** Begins the next look, if one was asked for; otherwise wakes those who wait for the end. */
   private def next(): Unit = synchronized {
     pending match {
       case Some(request) =>
@@ -112,13 +113,13 @@ private[binshift] final class SourceCheck(
     }
   }
 
-  /** The newest committed version. Maybe a request to the checkpoint. */
+  /** The newest committed version. May make a request to the checkpoint. */
   private def newest: Long = CommittedEpoch.of(query) + 1
 
   private def look(request: Request): Unit = {
     val version = newest
     Faults.at("sources.look")
-    // Without a committed version there is nothing to rebuild.
+    // There is nothing to rebuild before a version is committed.
     val checks = if (version > 0) checksOf(request.stores, version) else Nil
     val known = synchronized(lost.keySet)
     val partitions = checks.headOption.fold(known) { check =>
@@ -165,15 +166,15 @@ private[binshift] final class SourceCheck(
 
 private[binshift] object SourceCheck {
   /**
-   * @param names  of the stores of each operator whose bins move; empty if there is no such operator
-   * @param hasIds whether names of files have ids, if a version is the newest committed one
+   * @param names  names of the stores of each operator whose bins move; empty if there is no such operator
+   * @param hasIds whether names of files contain ids when the given version is the newest committed one
    */
   final case class Stores(names: Map[Long, Seq[String]], hasIds: Long => Boolean)
 
-  /** Those of migration `of` from `first` to before `until`, which move `bins`. */
+  /** Steps of migration `of`, from `first` to before `until`, which move `bins`. */
   private final case class Steps(of: String, first: Int, until: Int, bins: Set[Int])
 
-  /** What is to be looked at besides what is lost. */
+  /** The partitions that a look checks, besides those that are known to lack files. */
   private final case class Request(stores: Stores, steps: Option[Steps], isOfAll: Boolean) {
     def and(later: Request): Request = Request(later.stores, later.steps.orElse(steps), isOfAll || later.isOfAll)
   }
@@ -182,6 +183,6 @@ private[binshift] object SourceCheck {
   private val MaxWaitMs = 10000L
   private val MaxThreads = 16
 
-  /** A thread for each query that has something to look for: a file system that does not answer holds up that query alone. */
+  /** Has a thread for each query that checks something, so that a file system that doesn't answer only holds up its own query. */
   private lazy val Looker = ThreadUtils.newDaemonCachedThreadPool("binshift-sources", 16)
 }

@@ -36,7 +36,7 @@ private[binshift] final class ExchangeRouting(
   private val owners = Literal(
     UnsafeArrayData.fromPrimitiveArray(table.owners), ArrayType(IntegerType, containsNull = false))
 
-  /** Whether the table places each key where Spark's hash partitioning would, as before the first migration. */
+  /** True if the table places each key where Spark's hash partitioning would, as before the first migration. */
   private val isOfSpark =
     table.bins % table.partitions == 0 && table.owners.indices.forall(bin => table.owners(bin) == bin % table.partitions)
 

@@ -21,7 +21,7 @@ private[binshift] final class HashSources(partitions: Int) {
         .find(keys => AttributeSet.fromAttributeSets(keys.map(_.references)).subsetOf(leaf.outputSet))
   }
 
-  /** Whether Spark unites the branches partition by partition, rather than one branch after the other. */
+  /** True if Spark unites the branches partition by partition, rather than one branch after the other. */
   def areAlike(union: UnionExec): Boolean = hashes(union.outputPartitioning).nonEmpty
 
   /** Fails if some rows of an operator with binned storage would not follow a routing table. */

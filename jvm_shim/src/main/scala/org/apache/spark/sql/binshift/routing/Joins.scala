@@ -12,7 +12,7 @@ import org.apache.spark.unsafe.types.CalendarInterval
 private[routing] object Joins extends PredicateHelper {
 
   /**
-   * Whether a join scans its state only to remove rows that no later row can meet.
+   * True if a join scans its state only to remove rows that no later row can meet.
    *
    * Relies on Spark: an inner or left semi join removes rows that are not later than its watermark, and gives nothing out. Other
    * joins give out rows that found no match. Each side drops arriving rows by its event time, if they are not later than the
@@ -23,20 +23,20 @@ private[routing] object Joins extends PredicateHelper {
     isQuiet(join) && join.stateFormatVersion <= 3 && !join.conf.getConf(SQLConf.STATE_STORE_SKIP_NULLS_FOR_STREAM_STREAM_JOINS) &&
       (!scan(join) || forgets(join))
 
-  /** Whether a join scans its state at the end of an epoch. */
+  /** True if a join scans its state at the end of an epoch. */
   def scan(join: StreamingSymmetricHashJoinExec): Boolean =
     join.stateWatermarkPredicates.left.isDefined || join.stateWatermarkPredicates.right.isDefined
 
   private def isQuiet(join: StreamingSymmetricHashJoinExec): Boolean = join.joinType == Inner || join.joinType == LeftSemi
 
-  /** Whether each side drops late rows by the very column by which rows of the other side are removed. */
+  /** True if each side drops late rows by the very column by which rows of the other side are removed. */
   private def forgets(join: StreamingSymmetricHashJoinExec): Boolean =
     join.eventTimeWatermarkForLateEvents.isDefined && hasOneEventTime(join.left) && hasOneEventTime(join.right) &&
       join.leftKeys.zip(join.rightKeys).forall { case (left, right) => isEventTime(left) == isEventTime(right) } &&
       comparesTimes(join)
 
   /**
-   * Whether every comparison of an event time in the condition is between the two event times themselves, shifted by one interval at
+   * True if every comparison of an event time in the condition is between the two event times themselves, shifted by one interval at
    * most. Otherwise Spark may remove rows that later rows should meet: it takes a comparison with any column of the other side for
    * one with the event time, ignores casts that round, counts a day as 24 hours although the comparison counts local days, and
    * counts equal intervals only once.

@@ -37,7 +37,7 @@ private[binshift] object StatefulOperators {
   }
 
   /**
-   * Whether an operator reads and writes its state only by the key of the row at hand, which is the key that its exchange hashes, and
+   * True if an operator reads and writes its state only by the key of the row at hand, which is the key that its exchange hashes, and
    * never scans it except [[scansToForget to remove rows]]. This only matters for speed: the results of other operators are right as
    * well, but they wait for whole bins.
    *
@@ -58,7 +58,7 @@ private[binshift] object StatefulOperators {
   }
 
   /**
-   * Whether an operator that looks up by key has a single scan, at the end of an epoch, which removes rows that are not later than
+   * True if an operator that looks up by key has a single scan, at the end of an epoch, which removes rows that are not later than
    * the watermark and gives nothing out. Such a scan may leave out bins that haven't arrived, and removes their rows once they have.
    *
    * Relies on Spark: a watermark never falls, and an epoch drops arriving rows that are not later than the watermark by which the
@@ -72,7 +72,7 @@ private[binshift] object StatefulOperators {
     case _ => false
   })
 
-  /** Whether nothing is removed by time, or the column by which rows are removed is the one by which late rows are dropped. */
+  /** True if nothing is removed by time, or the column by which rows are removed is the one by which late rows are dropped. */
   private def mayForget(op: WatermarkSupport): Boolean = !op.keyExpressions.exists(isEventTime) || {
     // With several event times, which a setting for old queries allows, the two may be different.
     val times = op.child.output.filter(isEventTime).map(_.exprId).distinct
@@ -80,7 +80,7 @@ private[binshift] object StatefulOperators {
     op.eventTimeWatermarkForLateEvents.isDefined
   }
 
-  /** Whether the operator makes the keys of its state from values that passed through the user's language. */
+  /** True if the operator makes the keys of its state from values that passed through the user's language. */
   def mayChangeKeys(op: StateStoreWriter): Boolean = op.isInstanceOf[TransformWithStateExecBase]
 
   /** For each input of such an operator, the columns by which its rows are distributed. */
@@ -90,7 +90,7 @@ private[binshift] object StatefulOperators {
     case _ => Nil
   }
 
-  /** Whether a watermark is on a column. */
+  /** True if a watermark is on a column. */
   def isEventTime(column: NamedExpression): Boolean = column.metadata.contains(EventTimeWatermark.delayKey)
 
   private def hasInitialState(op: TransformWithStateExecBase): Boolean = op match {
@@ -120,7 +120,7 @@ private[binshift] object StatefulOperators {
   }
 
   /**
-   * Whether Python may return a key as another value than the one that the exchange hashed. Python takes a timestamp for one in its
+   * True if Python may return a key as another value than the one that the exchange hashed. Python takes a timestamp for one in its
    * own time zone, and in pandas a null among floats is NaN.
    */
   private def mayComeBackAsAnother(python: TransformWithStateInPySparkExec, key: Attribute): Boolean = {

@@ -8,7 +8,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.statistics.StoreR
 /** The statistics of one operator, which may have several stores. Not thread-safe. */
 private[binshift] final class OperatorStatistics(val id: Long, val name: String, bins: Int) {
   private var stores = SortedMap.empty[String, StoreStatistics]
-  /** Where each partition ran last. */
+  /** The executor on which each partition ran last. */
   private var executors = Map.empty[Int, String]
   /** Of the partitions that waited for copies in the last epoch. */
   private var waiting = Map.empty[Int, String]

@@ -70,7 +70,7 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
     awaited.last.rendered
   }
 
-  /** As of the last committed epoch; `None` before the first one. */
+  /** The statistics as of the last committed epoch; `None` before the first one. */
   def snapshot(): Option[StatisticsSnapshot] = {
     takeUpToCommitted()
     synchronized(table.map(t => StatisticsSnapshot(epoch, t, operators.values.map(_.snapshot(t)).toSeq)))
@@ -97,7 +97,7 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
   /** Called when the query has ended; waits until all is saved. */
   def close(): Unit = end().foreach(_.get())
 
-  /** Does the same in the background, for a query whose end nobody was told of. */
+  /** Does the same in the background, for a query whose end nobody has reported. */
   def closeLater(): Unit = Saves.execute { () =>
     try end()
     catch {
@@ -105,7 +105,7 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
     }
   }
 
-  /** The first caller has the statistics saved. */
+  /** Stops counting. The first call has the statistics saved. */
   private def end(): Option[Future[_]] = {
     takeUpToCommitted()
     val isFirst = synchronized {
@@ -126,7 +126,10 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
     catch { case NonFatal(error) => logWarning(s"query ${query.id}: $NotUsable", error) }
   }
 
-  /** What an earlier run has saved. Makes a request to the checkpoint, without the lock, because a thread of all queries takes it. */
+  /**
+   * Reads the statistics that an earlier run has saved. Makes a request to the checkpoint, so it doesn't take the lock, for which
+   * a thread of all queries may be waiting.
+   */
   private def savedBefore(e: Epoch): Option[SavedStatistics] =
     try if (e.hint.epoch > 0 && e.layout.operators.exists(_._2.storage == Storage.Binned))
         SavedStatistics.read(dir).filter(_.bins == e.layout.bins)
@@ -137,7 +140,7 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
         None
     }
 
-  /** May have to ask the checkpoint how far the query has got, again without the lock. */
+  /** May ask the checkpoint how far the query has got, without the lock for the same reason. */
   private def takeUpToCommitted(): Unit = takeUpTo(CommittedEpoch.of(query))
 
   private def takeUpTo(committed: Long): Unit = synchronized {
@@ -172,7 +175,7 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
   }
 }
 
-/** @param rendered what the jobs carry */
+/** @param rendered the property that the jobs carry */
 private final case class AwaitedEpoch(
     epoch: Long, table: RoutingTable, address: ReportAddress, rendered: String)
 

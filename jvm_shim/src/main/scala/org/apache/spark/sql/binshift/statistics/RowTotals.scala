@@ -11,12 +11,13 @@ import org.apache.spark.sql.execution.streaming.state.binshift.statistics.StoreR
 import org.apache.spark.util.{AccumulatorV2, CollectionAccumulator, Utils}
 
 /**
- * How many rows the stores of each operator have after an epoch, in all partitions.
+ * Computes how many rows the stores of each operator have after an epoch, over all partitions.
  *
- * Spark adds up what each store has. While bins come on demand, a row may be in two stores, or in none: in that of a partition that
- * is gone. So where a store does not know what it has, the total is that of the epoch before, with what the epoch has made
- * and removed. That is exact wherever rows are, and however often a store is loaded anew meanwhile. It is not known at first epochs
- * of a run, until all stores have counted.
+ * Spark adds up the counts of all stores. That is wrong while bins come on demand, because a row may then be in two stores, or
+ * only in that of a partition that no longer exists. So if a store doesn't know its number of rows, the total is computed from
+ * that of the epoch before, plus the rows that the epoch has added, less those that it has removed. This is exact wherever rows
+ * are, and however often a store is loaded again meanwhile. In the first epochs of a run, until all stores have counted, it isn't
+ * known.
  *
  * @param before the totals of the epoch before, as far as they are known, by operator and store
  */
@@ -24,20 +25,21 @@ private[statistics] final class RowTotals(val epoch: Long, partitions: Int, befo
   private val stores = mutable.Map.empty[(Long, String), StoreTotal]
   private val alreadyCorrected = mutable.Set.empty[Long]
 
-  /** Takes in what a store says; what it says later replaces it. */
+  /** Takes in a store's report, which replaces an earlier one. */
   def add(of: StoreRows): Unit =
     if (of.epoch == epoch && of.isSized && of.partition < partitions)
       stores.getOrElseUpdate((of.operator, of.store), new StoreTotal(partitions)).add(of)
 
-  /** Those that are known, of stores of which each partition has told. */
+  /** The totals that are known, for stores whose partitions have all reported. */
   def totals: Map[(Long, String), Long] = for ((store, of) <- stores.toMap; total <- totalOf(store, of)) yield store -> total
 
   /**
-   * The operators that Spark's sum is wrong of, with the number of stores that have told and their rows, once all partitions of these
-   * stores have told. An operator stays among them: to what was corrected, Spark adds what tasks tell that run again.
+   * The operators for which Spark's sum is wrong, with the number of stores that have reported and the correct number of rows,
+   * once all partitions have reported. An operator stays in the result, because Spark adds the report of a task that runs again
+   * to the corrected number.
    */
   def corrected(): Map[Long, (Int, Long)] = stores.toMap.groupBy(_._1._1).flatMap { case (operator, all) =>
-    // Relies on Spark: of a join, it does not count how many values each key has.
+    // Relies on Spark: it doesn't count the rows of a join's stores that count the values of each key.
     def sums = all.toSeq.filterNot { case ((_, store), _) => StoreForm.JoinCounts(store) }.map { case (store, of) =>
       totalOf(store, of)
     }
@@ -52,7 +54,7 @@ private[statistics] final class RowTotals(val epoch: Long, partitions: Int, befo
     if (!of.isComplete) None else if (of.isCounted) Some(of.sum(_.total.get)) else before.get(store).map(_ + of.sum(_.added))
 }
 
-/** What the partitions of one store have told. */
+/** The reports of the partitions of one store. */
 private final class StoreTotal(partitions: Int) {
   private val told = new Array[StoreRows](partitions)
   private var missing = partitions
@@ -70,17 +72,18 @@ private final class StoreTotal(partitions: Int) {
 }
 
 /**
- * The reports of an epoch, on the driver. With the last one, it has the progress of the epoch tell how many rows there are.
+ * The reports of an epoch on the driver. When the last one has arrived, this corrects the number of rows in the progress of the
+ * epoch.
  *
- * Relies on Spark: the scheduler's thread merges what a task has counted before the job ends, its operator's metrics first, since these
- * come with the task and a report when its store is committed.
+ * Relies on Spark: before the job ends, the scheduler's thread merges what each task has counted. A task's metrics of its
+ * operator are merged before its report, which is made when the store is committed.
  */
 private[statistics] final class EpochReports(query: MicroBatchExecution, totals: RowTotals)
   extends CollectionAccumulator[Array[Byte]] {
 
   override def merge(other: AccumulatorV2[Array[Byte], util.List[Array[Byte]]]): Unit = {
     super.merge(other)
-    // The number is not worth an epoch.
+    // The number isn't worth failing an epoch.
     Utils.tryLogNonFatalError {
       val corrected = totals.synchronized {
         other.value.forEach(report => totals.add(StoreRows.parse(report)))
@@ -92,6 +95,6 @@ private[statistics] final class EpochReports(query: MicroBatchExecution, totals:
     }
   }
 
-  /** Once the epoch is committed. */
+  /** Called when the epoch is committed. */
   def known: Map[(Long, String), Long] = totals.synchronized(totals.totals)
 }

@@ -22,7 +22,7 @@ private[binshift] final class StoreStatistics(bins: Int) {
   private[binshift] val rows = new Array[Long](bins)
   private var isSized = true
 
-  /** Whether keys and bytes are known. They are, unless Spark is told not to count rows. */
+  /** True if keys and bytes are known. They are, unless Spark is told not to count rows. */
   def isSizeKnown: Boolean = isSized
 
   def restore(saved: SavedStore): Unit = {

@@ -38,7 +38,7 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
   private val target = new CheckpointCopy(source, output, Stock, partitions, session)
   private val done = new AtomicReference[Option[LongAccumulator]](None)
 
-  /** Whether a query with binshift's provider can go on with the checkpoint as it is. */
+  /** False if a query with binshift's provider can continue from the checkpoint as it is. */
   private val isNeeded = options.to == "rocksdb" || source.provider != Stock || partitions != source.partitions
 
   /** Checked between two stores, when there is no job that could be cancelled. */
@@ -122,7 +122,7 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
       Array.tabulate(stores.head.length)(p => stores.map(_(p).get).toArray)
     }.toMap
 
-  /** Whether keys may change their partition. */
+  /** True if keys may change their partition. */
   private def isMoved(store: StoreForm): Boolean =
     !store.isSingle && (partitions != source.partitions || storageOf(store).contains(Storage.Binned))
 
@@ -169,7 +169,7 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
     target.requireFree()
   }
 
-  /** Whether keys may be in other partitions than their hash says. Only the keys themselves can show that. */
+  /** True if keys may be in other partitions than their hash says. Only the keys themselves can show that. */
   private def mayBeElsewhere(store: StoreForm): Boolean =
     source.layout.isEmpty && !store.isSingle && (store.mayBePlain || !source.isPlacedByKey)
 

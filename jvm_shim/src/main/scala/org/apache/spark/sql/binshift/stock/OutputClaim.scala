@@ -33,7 +33,7 @@ private[binshift] final case class OutputClaim(output: String, id: String) {
   def taken: BinshiftException = BinshiftException("OUTPUT_TAKEN", "output" -> output).configuration(
     s"another conversion began to write $output after this one; leave the output to it, or convert into another directory")
 
-  /** Whether the marker has this id; `None` if there is no marker. */
+  /** True if the marker has this id; `None` if there is no marker. */
   private def isMine(hadoopConf: Configuration): Option[Boolean] =
     dir(hadoopConf).read(OutputClaim.Marker).map(_ \ "id" == JString(id))
 
@@ -43,6 +43,6 @@ private[binshift] final case class OutputClaim(output: String, id: String) {
 private[binshift] object OutputClaim {
   private[stock] val Marker = "binshift-conversion.json"
 
-  /** Whether a conversion has begun and not ended. */
+  /** True if a conversion has begun and not ended. */
   def isThere(output: Path, hadoopConf: Configuration): Boolean = new ControlDir(output, hadoopConf).exists(Marker)
 }

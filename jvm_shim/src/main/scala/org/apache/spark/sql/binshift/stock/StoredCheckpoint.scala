@@ -60,7 +60,7 @@ private[binshift] final class StoredCheckpoint(val root: Path, session: SparkSes
 
   val provider: String = loggedConf(SQLConf.STATE_STORE_PROVIDER_CLASS.key)
 
-  /** Whether keys are placed as a takeover requires. */
+  /** True if keys are placed as a takeover requires. */
   val isPlacedByKey: Boolean = TakeoverEpochs.isPlacedByKey(logged)
 
   private val binned: Option[Layout] = if (SparkInternals.isBinshiftProvider(provider)) Layout.read(controlDir) else None
@@ -75,7 +75,7 @@ private[binshift] final class StoredCheckpoint(val root: Path, session: SparkSes
       case other => other
     }))
 
-  /** Whether rows go where Spark's hash puts them. */
+  /** True if rows go where Spark's hash puts them. */
   def isTableOfSpark: Boolean = layout.forall(l =>
     entryInForce.exists(_.table == RoutingTable.initial(l.bins, partitions)))
 

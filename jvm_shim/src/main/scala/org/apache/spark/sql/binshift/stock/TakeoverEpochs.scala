@@ -139,7 +139,7 @@ private[binshift] object TakeoverEpochs extends Logging {
   private def onDisk(query: MicroBatchExecution) =
     StreamLogs.offsets(query.sparkSession, new Path(query.resolvedCheckpointRoot), readOnly = true)
 
-  /** Whether the logged entry is for binshift's provider, and wasn't logged again since this run has logged or read it. */
+  /** True if the logged entry is for binshift's provider, and wasn't logged again since this run has logged or read it. */
   private def isAsKnown(query: MicroBatchExecution, epoch: Long, logged: Offsets): Boolean =
     SparkInternals.providerOf(logged).exists(SparkInternals.isBinshiftProvider) &&
       query.offsetLog.get(epoch).exists(SparkInternals.loggedAtMs(_) == SparkInternals.loggedAtMs(logged))
@@ -163,7 +163,7 @@ private[binshift] object TakeoverEpochs extends Logging {
   }
 
   /**
-   * Whether another run may already be running tasks of `epoch`, as it is logged in `offsets`. A run that begins with the epoch
+   * True if another run may already be running tasks of `epoch`, as it is logged in `offsets`. A run that begins with the epoch
    * claims its place before, and a run that began with an earlier epoch has logged its own name.
    *
    * @param isOwn whether this run has logged the epoch. If so, another run would have had to begin between that and the refusal.
@@ -195,7 +195,7 @@ private[binshift] object TakeoverEpochs extends Logging {
   }
 
   /**
-   * Whether each key is in the partition given by the hash of all of its columns. In checkpoints that older versions of Spark
+   * True if each key is in the partition given by the hash of all of its columns. In checkpoints that older versions of Spark
    * started, rows may have been distributed by only some of the columns.
    */
   def isPlacedByKey(offsets: Offsets): Boolean =

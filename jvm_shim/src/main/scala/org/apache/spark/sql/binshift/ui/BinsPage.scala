@@ -94,7 +94,7 @@ private[binshift] final class BinsPage(tab: BinsTab) extends WebUIPage("") {
       </div>
   }
 
-  /** The rows are those of an epoch that was committed, and the table above them is that of the epoch that runs. */
+  /** The rows of the table belong to the last committed epoch, while the table above shows the epoch that runs. */
   private def partitionsTitle(view: QueryView): String = view.loadsOf.fold("Partitions") { epoch =>
     s"Partitions in epoch $epoch, the last one committed" +
       view.entry.filter(_.epoch > epoch).fold("")(e => s"; ${e.table.partitions} from epoch ${e.epoch} on")

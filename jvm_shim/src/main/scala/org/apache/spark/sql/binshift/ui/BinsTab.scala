@@ -11,7 +11,7 @@ import org.apache.spark.ui.{SparkUI, SparkUITab, WebUI}
 /**
  * The tab "Bins" in the UI of an application.
  *
- * Relies on Spark: tabs may be attached while the UI runs; one that is not enabled does not exist.
+ * Relies on Spark: a tab may be attached while the UI runs. If the UI is not enabled, it doesn't exist.
  */
 private[binshift] final class BinsTab(ui: SparkUI) extends SparkUITab(ui, "bins") {
   private[binshift] def parentUi: SparkUI = ui
@@ -20,7 +20,7 @@ private[binshift] final class BinsTab(ui: SparkUI) extends SparkUITab(ui, "bins"
   attachPage(new BinsPage(this))
 }
 
-/** Gives the script of the page. */
+/** Serves the script of the page. */
 private final class ScriptServlet extends HttpServlet {
   private lazy val script: Array[Byte] = {
     val file = classOf[BinsTab].getResourceAsStream("bins-tab.js")
@@ -36,12 +36,12 @@ private final class ScriptServlet extends HttpServlet {
 
 private[binshift] object BinsTab {
 
-  /** Below the root of the UI. */
+  /** Path below the root of the UI. */
   val ScriptPath = "/bins/script/"
 
   private val attached = Collections.newSetFromMap(new WeakHashMap[SparkContext, java.lang.Boolean])
 
-  /** Once per application. */
+  /** Attaches the tab, but only once per application. */
   def attach(context: SparkContext): Unit = synchronized {
     if (attached.add(context)) context.ui.foreach { ui =>
       ui.attachTab(new BinsTab(ui))
@@ -50,10 +50,10 @@ private[binshift] object BinsTab {
   }
 
   /**
-   * The script is a file of its own, because Spark's Content-Security-Policy allows those, and none within a page.
+   * Serves the page's script as a file of its own, because Spark's Content-Security-Policy forbids scripts within a page.
    *
-   * Relies on Spark: `WebUI.attachHandler` takes a servlet. It is called by reflection, because its overloads name classes of Jetty
-   * that Spark's jars have under other names, so that the compiler finds none of them.
+   * Relies on Spark: `WebUI.attachHandler` accepts a servlet. It is called by reflection, because its overloads refer to classes
+   * of Jetty by names that they don't have in Spark's jars, so the compiler can't resolve the call.
    */
   private def attachScript(ui: SparkUI): Unit =
     classOf[WebUI].getMethod("attachHandler", classOf[String], classOf[HttpServlet], classOf[String])

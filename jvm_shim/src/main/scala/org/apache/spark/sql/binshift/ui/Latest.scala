@@ -6,21 +6,21 @@ import java.util.concurrent.atomic.AtomicBoolean
 import org.apache.spark.util.ThreadUtils
 
 /**
- * Something about a query that monitoring asks for again and again. It is looked up once a second at most, and by one thread at a
- * time, however many ask.
+ * Keeps information about a query that monitoring asks for again and again. The query is asked at most once a second and by one
+ * thread at a time, however many callers there are.
  *
- * A look may wait for the query's checkpoint. Whoever asks doesn't: after a second it gets what was seen last. So a checkpoint
- * that doesn't answer holds up neither the metrics of other queries nor the threads of Spark's UI.
+ * A look may wait for the query's checkpoint, but callers don't: after a second they get the result of the last look. So a
+ * checkpoint that doesn't answer holds up neither the metrics of other queries nor the threads of Spark's UI.
  *
- * @param initial what there is before the first look has ended
- * @param look    gets what was seen last; runs on a thread of its own
+ * @param initial the value until the first look has ended
+ * @param look    makes a new value from the last one; runs on a thread of its own
  */
 private[ui] final class Latest[A](initial: A)(look: A => A) {
   @volatile private var last = initial
   @volatile private var seenAtNs = Option.empty[Long]
   private val isLooking = new AtomicBoolean
 
-  /** Any thread may ask. */
+  /** May be called from any thread. */
   def get(): A = {
     val isFresh = seenAtNs.exists(System.nanoTime() - _ < Latest.FreshNs)
     if (!isFresh && isLooking.compareAndSet(false, true)) {

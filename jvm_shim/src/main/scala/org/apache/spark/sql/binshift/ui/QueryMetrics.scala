@@ -33,7 +33,7 @@ private[binshift] final class QueryMetrics(view: Latest[QueryView], val sourceNa
   gauge("binsAdopted")(_ => binsAdopted.get)
   gauge("bytesAdopted")(_ => bytesAdopted.get)
 
-  /** Adds what an epoch's switch moved, over all operators. */
+  /** Adds the bins and bytes that an epoch's switch has moved, over all operators. */
   def adopted(bins: Long, bytes: Long): Unit = {
     binsAdopted.addAndGet(bins)
     bytesAdopted.addAndGet(bytes)

@@ -8,15 +8,15 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingEntry
 
 /**
- * A query at one moment, for people and their monitoring.
+ * The state of a query at one moment, for people and their monitoring.
  *
- * @param loads     of each partition of the last epoch that was committed, which may have had another table than `entry`
+ * @param loads     loads of the partitions in the last committed epoch, which may have had another table than `entry`
  * @param loadsOf   that epoch
- * @param misplaced partitions that are to run on another executor than they do
- * @param evacuated partitions that left executors which Spark decommissions, in this run
- * @param standbys  of each partition that has any
- * @param audit     what the audits of its newest steps have found
- * @param takenOver partitions that went to their standbys, in this run
+ * @param misplaced partitions that should run on another executor than they do
+ * @param evacuated partitions that have left executors which Spark decommissions, in this run
+ * @param standbys  standbys of each partition that has any
+ * @param audit     the results of the audits of the newest steps
+ * @param takenOver partitions that standbys have taken over, in this run
  */
 private[binshift] final case class QueryView(
     epoch: Option[Long],
@@ -30,16 +30,16 @@ private[binshift] final case class QueryView(
     takenOver: Long,
     audit: Option[AuditView]) {
 
-  /** Most versions that a standby lacks, of those that have any. */
+  /** The most versions that a standby lacks, among those that have a snapshot. */
   def standbyLag: Long = standbys.values.flatten.flatMap(_.lag).maxOption.getOrElse(0L)
 
-  /** Standbys that have a whole snapshot. */
+  /** The number of standbys that have a whole snapshot. */
   def standbysReady: Int = standbys.values.flatten.count(_.lag.isDefined)
 
-  /** Partitions of the table in force that own no bins: they are being opened, and get theirs at a later step. */
+  /** The number of partitions that own no bins yet: they are being opened, and get their bins at a later step. */
   def empty: Int = entry.fold(0)(_.table.sizes.count(_ == 0))
 
-  /** Reads and writes of the partition that had most in the last epoch, divided by their mean; 1 is even. */
+  /** Reads and writes of the busiest partition in the last epoch, divided by the mean of all partitions; 1 means an even load. */
   def skew: Double = {
     val touches = loads.map(l => (l.reads + l.writes).toDouble)
     if (touches.sum > 0) touches.max * touches.size / touches.sum else 1
@@ -54,9 +54,9 @@ private[binshift] final case class MigrationView(
     id: String, strategy: String, done: Int, total: Int, awaited: Long, waits: Option[String])
 
 /**
- * What the operators of a query have in one partition, in all.
+ * The state and the load in one partition, over all operators of a query.
  *
- * @param keys  `None`, as `bytes`, if Spark keeps no count of rows
+ * @param keys `None`, like `bytes`, if Spark doesn't count rows
  */
 private[binshift] final case class PartitionLoad(
     partition: Int, executors: Seq[String], bins: Int, keys: Option[Long], bytes: Option[Long],
@@ -65,11 +65,11 @@ private[binshift] final case class PartitionLoad(
 /**
  * The latest steps that were committed.
  *
- * @param newest epochs of the entry in force and of the commit that they were read at
+ * @param newest the epoch of the entry in force when they were read, and whether it was committed
  */
 private[binshift] final case class StepHistory(newest: Option[(Long, Boolean)], steps: Seq[RoutingEntry]) {
 
-  /** The same if no step has been committed since. */
+  /** Returns this history if no step has been committed since, or else a new one. */
   def of(query: MicroBatchExecution): StepHistory = {
     val router = QueryRouters.of(query)
     val now = router.snapshot().tables.current.map(e => (e.epoch, e.epoch <= CommittedEpoch.of(query)))
@@ -83,7 +83,7 @@ private[binshift] object StepHistory {
 }
 
 private[binshift] object QueryView {
-  /** Before the query has answered. */
+  /** The view until the query has answered. */
   val Unknown: QueryView =
     QueryView(None, None, None, Nil, loadsOf = None, misplaced = 0, evacuated = 0, standbys = Map.empty, takenOver = 0,
       audit = None)

@@ -13,13 +13,13 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.provider.BinMetrics
 import org.apache.spark.sql.streaming.StreamingQueryProgress
 
-/** What a driver shows of its routed queries: metrics in Spark's metrics system, a tab in its UI. */
+/** Shows the routed queries of a driver: as metrics in Spark's metrics system, and in a tab of its UI. */
 private[binshift] object Telemetry extends Logging {
   private val shown = new ConcurrentHashMap[UUID, ShownQuery]()
 
-  /** Called with each epoch of a routed query; does something with the first of a run only. */
+  /** Called with each epoch of a routed query. Only the first call of a run does something. */
   def show(query: MicroBatchExecution): Unit = if (!shown.containsKey(query.runId)) {
-    // The query's last run gives its name free, should the news of its end still be on their way.
+    // The query's last run gives up its name, in case we haven't heard of its end yet.
     all.map(_.query).filter(q => !q.isActive && (q.id == query.id || !hasFailedAudit(q.runId))).foreach(q => remove(q.runId))
     val one = new ShownQuery(query, freeName(query))
     shown.put(query.runId, one)
@@ -38,11 +38,11 @@ private[binshift] object Telemetry extends Logging {
     q.metrics.adopted(total(progress, BinMetrics.AdoptedName), total(progress, BinMetrics.BytesAdoptedName))
   }
 
-  /** A metric of an epoch, over all of its operators. */
+  /** The sum of a metric over all operators of an epoch. */
   def total(progress: StreamingQueryProgress, name: String): Long =
     progress.stateOperators.flatMap(o => Option(o.customMetrics.get(name))).map(_.longValue).sum
 
-  /** Called when a query has ended. If an audit has ended it, monitoring is to see that until its next run begins. */
+  /** Called when a query has ended. If an audit has ended it, monitoring shows that until the query's next run begins. */
   def close(runId: UUID): Unit = if (!hasFailedAudit(runId)) remove(runId)
 
   private def hasFailedAudit(runId: UUID): Boolean = QueryRouters.known(runId).exists(_.auditFailure.isDefined)
@@ -50,17 +50,17 @@ private[binshift] object Telemetry extends Logging {
   private def remove(runId: UUID): Unit =
     Option(shown.remove(runId)).foreach(q => SparkEnv.get.metricsSystem.removeSource(q.metrics))
 
-  /** Names are unique in a session only. */
+  /** A free name, because the names of queries are only unique within a session. */
   private def freeName(query: MicroBatchExecution): String =
     Option(query.name).map(name => s"binshift.$name")
       .filter(SparkEnv.get.metricsSystem.getSourcesByName(_).isEmpty).getOrElse(s"binshift.${query.id}")
 }
 
-/** A query that runs, with what monitoring sees of it. */
+/** A query that runs, with its metrics and its view. */
 private[ui] final class ShownQuery(val query: MicroBatchExecution, name: String) {
   val view: Latest[QueryView] = new Latest(QueryView.Unknown)(_ => QueryView.of(query))
   val metrics: QueryMetrics = new QueryMetrics(view, name)
 
-  /** The latest steps; the routing log is read again only if there is another one. */
+  /** The latest steps. The routing log is read again only if there is another step. */
   val history: Latest[StepHistory] = new Latest(StepHistory(None, Nil))(_.of(query))
 }

@@ -29,7 +29,7 @@ private[binshift] object TransformWithStateProvider {
   }
 }
 
-/** What the operators below have in common. */
+/** The common part of the operators below. */
 private[binshift] trait AcceptingBinshift extends TransformWithStateExecBase {
 
   override def validateStateStoreProvider(isStreaming: Boolean): Unit =
@@ -42,7 +42,7 @@ private[binshift] trait AcceptingBinshift extends TransformWithStateExecBase {
   override def hashCode(): Int = super.hashCode()
 }
 
-/** The operator of the JVM API, whatever its parameters are in a version of Spark. */
+/** The operator of the JVM API; its parameters differ between versions of Spark. */
 private[binshift] trait AcceptingInJvm extends TransformWithStateExec with AcceptingBinshift {
 
   override protected def withNewChildrenInternal(newLeft: SparkPlan, newRight: SparkPlan): TransformWithStateExec =

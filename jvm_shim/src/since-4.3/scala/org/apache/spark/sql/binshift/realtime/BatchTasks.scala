@@ -75,7 +75,7 @@ private object BatchTasks {
   private def inputs(top: SparkPlan): Seq[ShuffleExchangeExec] =
     within(top).collect { case e: ShuffleExchangeExec if isRealTime(e) => e }
 
-  /** Whether Spark unites the branches partition by partition, rather than one branch after the other. */
+  /** True if Spark unites the branches partition by partition, rather than one branch after the other. */
   private def areAlike(union: UnionExec): Boolean = union.outputPartitioning match {
     case _: HashPartitioningLike | SinglePartition => true
     case _ => false
@@ -88,14 +88,14 @@ private object BatchTasks {
   private def isOfUser(exchange: ShuffleExchangeExec): Boolean =
     exchange.shuffleOrigin == REPARTITION_BY_NUM || exchange.shuffleOrigin == REPARTITION_BY_COL
 
-  /** Whether Spark omits an exchange with `n` state partitions, because its input or its output has that number of partitions anyway. */
+  /** True if Spark omits an exchange with `n` state partitions, because its input or its output has that number of partitions anyway. */
   private def isLeftOut(exchange: ShuffleExchangeExec, n: Int): Boolean = {
     val own = if (isOfUser(exchange)) partitionsOf(exchange) else exchange.child.outputPartitioning.numPartitions
     val below = exchange.child.outputPartitioning
     own == n && (areAlike(exchange.outputPartitioning, below) || !isOfUser(exchange) && below == SinglePartition)
   }
 
-  /** Whether both put rows of the same keys together, regardless of the number of partitions. */
+  /** True if both put rows of the same keys together, regardless of the number of partitions. */
   private def areAlike(one: Partitioning, other: Partitioning): Boolean = (one, other) match {
     case (a: HashPartitioning, b: HashPartitioning) =>
       a.expressions.size == b.expressions.size && a.expressions.zip(b.expressions).forall { case (x, y) => x.semanticEquals(y) }

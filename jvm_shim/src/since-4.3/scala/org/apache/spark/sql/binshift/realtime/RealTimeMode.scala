@@ -22,7 +22,7 @@ private[binshift] object RealTimeMode extends Logging {
   def isOf(query: StreamExecution): Boolean = query.trigger.isInstanceOf[RealTimeTrigger]
 
   /**
-   * Whether the session in which the query was started asked for it. Throws nothing, because a listener calls this, and Spark hides
+   * True if the session in which the query was started asked for it. Throws nothing, because a listener calls this, and Spark hides
    * the failures of listeners.
    */
   private def isWanted(query: StreamExecution): Boolean =

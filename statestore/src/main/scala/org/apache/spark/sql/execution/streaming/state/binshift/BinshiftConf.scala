@@ -17,7 +17,7 @@ private[sql] object BinshiftConf {
   /** How many of the bins that a step moves are compared with what their old owner had committed: a number, `all` or `off`. */
   val Audit: String = Prefix + "audit"
 
-  /** Whether partitions leave executors that Spark decommissions, without a call by the user. */
+  /** Makes partitions leave executors that Spark decommissions, without a call by the user. */
   val EvacuationEnabled: String = Prefix + "decommission.drain"
 
   /** On how many other executors the files of each partition are kept, in case its own executor dies. */
@@ -29,13 +29,13 @@ private[sql] object BinshiftConf {
   /** Most bytes of standbys on an executor. */
   val StandbysMaxBytes: String = Prefix + "standbys.maxBytes"
 
-  /** Whether the driver looks for requests of other processes in the checkpoint, and whether they have to be signed. */
+  /** Makes the driver look for requests of other processes in the checkpoint, and may demand that they are signed. */
   val RequestsEnabled: String = Prefix + "requests.enabled"
 
   /** A file on the driver's machine that contains the secret for signing requests. */
   val RequestsSecretFile: String = Prefix + "requests.secretFile"
 
-  /** Whether queries of a session that are in real-time mode run on binshift, too. */
+  /** Lets queries of a session run on binshift even if they are in real-time mode. */
   val RealTime: String = Prefix + "realTime"
 
   /** The directory in which each process of the application writes down what it does (see [[Trace]]). */

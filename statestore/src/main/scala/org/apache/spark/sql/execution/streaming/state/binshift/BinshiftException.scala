@@ -44,7 +44,7 @@ private[sql] object BinshiftException extends Failures("") {
     s"[binshift.$name] $message\nSee $Site/errors.html#$name"
   }
 
-  /** Where the site of the documentation is; Python's `errors.SITE`. */
+  /** Address of the documentation's site; the same as Python's `errors.SITE`. */
   private val Site = "https://binshift.github.io/binshift"
 
   /** Bounds the search, because a bug elsewhere may have made a chain of causes circular. */

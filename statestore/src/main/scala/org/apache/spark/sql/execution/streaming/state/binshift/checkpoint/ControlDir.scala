@@ -42,7 +42,7 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
 
   private lazy val fm = CheckpointFileManager.create(path, hadoopConf)
 
-  /** The checkpoint that it is in. */
+  /** The checkpoint that contains this directory. */
   def checkpoint: Path = path.getParent
 
   /** @param maxBytes a larger file is an error */
@@ -87,7 +87,7 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
         put(name, text)
         true
       } catch {
-        // The store has another one, or this one from a request whose answer was lost.
+        // The store has another file, or has this one from a request whose answer was lost.
         case _: IOException if exists(name) => this.text(name).contains(text)
         case e: IOException =>
           logWarning(
@@ -102,13 +102,13 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
       true
     } catch { case _: FileAlreadyExistsException => false }
 
-  /** Whether a file can be created in one request that fails if it is there. Asks the client, and not the store. */
+  /** True if a file can be created in one request that fails if it is there. Asks the client, and not the store. */
   private lazy val isConditional: Boolean = path.getFileSystem(hadoopConf).hasPathCapability(path, ControlDir.ConditionalCreate)
 
   /** Relies on Hadoop: S3A makes a file visible as a whole, when it is closed. */
   private def put(name: String, text: String): Unit = {
     val bytes = text.getBytes(UTF_8)
-    // The builder's type names itself.
+    // The type of the builder refers to itself, which needs this import.
     import scala.language.existentials
     val builder = path.getFileSystem(hadoopConf).createFile(new Path(path, name))
     builder.overwrite(false)
@@ -117,7 +117,7 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
     try out.write(bytes)
     catch {
       case e: Throwable =>
-        // Closing it would make visible what was written so far.
+        // Closing the file would make the part visible that has been written so far.
         out.abort()
         throw e
     }
@@ -138,7 +138,7 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
     }
   }
 
-  /** Whether there is a checkpoint around this directory. Its offsets exist before any state does. */
+  /** True if there is a checkpoint around this directory. Its offsets exist before any state does. */
   def isOfCheckpoint: Boolean = fm.exists(new Path(path.getParent, "offsets"))
 
   def exists(name: String): Boolean = fm.exists(new Path(path, name))
@@ -156,7 +156,7 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
   /** The files of `dir` whose names are numbers, ascending. Temporary files have other names. */
   def numbers(dir: String): Seq[Long] = names(dir).flatMap(_.toLongOption).sorted
 
-  /** The names of the files of `dir`, including temporary ones. */
+  /** The names of all files, including temporary ones. */
   def names(dir: String): Seq[String] = list(dir).map(_.getPath.getName).toSeq
 
   private def list(dir: String): Array[FileStatus] =
@@ -185,7 +185,7 @@ private[sql] object ControlDir {
   /** A time in the format of the files, in UTC, such as `2026-01-01T00:00:00.004Z`. */
   def timeOf(millis: Long): String = Instant.ofEpochMilli(millis).toString
 
-  /** Milliseconds since 1970 of what [[timeOf]] has made. */
+  /** Converts a time that [[timeOf]] has formatted back to milliseconds since 1970. */
   def millisOf(time: String): Long = Instant.parse(time).toEpochMilli
 
   /** @param checkpointRoot the directory that holds `offsets`, `commits` and `state` */

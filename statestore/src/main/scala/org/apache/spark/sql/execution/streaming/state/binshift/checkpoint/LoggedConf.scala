@@ -8,7 +8,7 @@ import org.json4s.{JInt, JObject, JString, JValue}
 import org.json4s.jackson.JsonMethods
 
 /**
- * What Spark logged with an epoch. For processes that don't have the log open.
+ * The settings and the time that Spark logged with an epoch. For processes that don't have the log open.
  *
  * @param conf the settings
  * @param atMs when the epoch was logged

@@ -7,10 +7,11 @@ import scala.collection.mutable
 import org.apache.hadoop.fs.Path
 
 /**
- * What Spark's log of offsets and the claims of runs say about epochs: the routing entry in force, and the run.
+ * Finds out from Spark's log of offsets, and from the claims of runs, which routing entry was in force at an epoch, and which run
+ * it belongs to.
  *
- * Only they decide which entries are used, and not the directory of entries. If an entry is named nowhere, and no named entry leads
- * back to it, it was written by a driver that got no further.
+ * Only the log and the claims decide which entries are used. The directory of entries doesn't: an entry that is named nowhere,
+ * and that no named entry leads back to, was written by a driver that got no further.
  *
  * @param logged  what was logged with an epoch; `None` if the epoch isn't in the log
  * @param history the claims; read on first use
@@ -51,7 +52,7 @@ private[sql] final class LoggedEpochs(dir: ControlDir, logged: Long => Option[Lo
     runs.runs.takeWhile(_.epoch > epoch).lastOption.map(run => NamedEntry(run.epoch, run.began._2))
 
   /**
-   * Whether the query continues with what a run made of `epoch`, because the run ran the epoch as it is logged. It may nevertheless be
+   * True if the query continues with what a run made of `epoch`, because the run ran the epoch as it is logged. It may nevertheless be
    * another run that continues. If Spark has purged the epoch, the oldest logged epoch that names a run decides, because a run logs
    * one epoch after the other.
    *
@@ -65,7 +66,7 @@ private[sql] final class LoggedEpochs(dir: ControlDir, logged: Long => Option[Lo
         .contains(runId)
   }
 
-  /** Whether the log has `epoch`, but differently from what the run has run. */
+  /** True if the log has `epoch`, but differently from what the run has run. */
   def isLoggedAnew(epoch: Long, runId: String, ranAtMs: Option[Long]): Boolean =
     logged(epoch).isDefined && !owns(epoch, runId, ranAtMs)
 

@@ -47,7 +47,7 @@ private[sql] final case class RunStart(runId: String, began: (Long, EntryName), 
   /** The first epoch of the run. */
   def epoch: Long = began._1
 
-  /** Whether the run began with the epoch that was logged at this time; false if that isn't known. */
+  /** True if the run began with the epoch that was logged at this time; false if that isn't known. */
   def hasBegun(epoch: Long, loggedAtMs: Option[Long]): Boolean =
     this.epoch == epoch && loggedAtMs.isDefined && this.loggedAtMs == loggedAtMs
 }

@@ -30,16 +30,16 @@ private[sql] final case class StoreForm(
 
   def useColumnFamilies: Boolean = families.exists(_.name != StateStore.DEFAULT_COL_FAMILY_NAME)
 
-  /** Whether the keys have no columns: all rows are in partition 0, whatever the number of partitions. */
+  /** True if the keys have no columns: all rows are in partition 0, whatever the number of partitions. */
   def isSingle: Boolean = operator == StoreForm.GlobalLimit || families.forall(_.keySchema.isEmpty)
 
   /**
-   * Whether Spark may distribute rows by other values than those of the keys. A JVM key may be stored as another type than that of
+   * True if Spark may distribute rows by other values than those of the keys. A JVM key may be stored as another type than that of
    * its column, which only the plan knows, and Python may change some keys.
    */
   def mayBePlain: Boolean = operator == StoreForm.TransformInJvm || singleKeysMayDiffer
 
-  /** Whether Python may turn some keys into other values: a timestamp into another instant, or null into NaN. */
+  /** True if Python may turn some keys into other values: a timestamp into another instant, or null into NaN. */
   def singleKeysMayDiffer: Boolean = {
     def has(types: DataType*) = groupingTypes.exists(_.existsRecursively(types.contains))
     operator != StoreForm.TransformInJvm && StatefulOperatorsUtils.TRANSFORM_WITH_STATE_OP_NAMES.contains(operator) &&
@@ -53,7 +53,7 @@ private[sql] final case class StoreForm(
     placing
   }
 
-  /** Whether it is the family that Spark makes in each store with families, and whose schema is only a placeholder. */
+  /** True if it is the family that Spark makes in each store with families, and whose schema is only a placeholder. */
   private[conversion] def isUnused(f: FamilyForm): Boolean = useColumnFamilies && f.name == StateStore.DEFAULT_COL_FAMILY_NAME
 
   /** Types of the columns by which rows are distributed, as they are in the keys of the families. */
@@ -66,7 +66,7 @@ private[sql] final case class StoreForm(
 private[sql] final case class FamilyForm(
     name: String, keySchema: StructType, valueSchema: StructType, spec: KeyStateEncoderSpec, isMultiValued: Boolean) {
   /**
-   * Whether Spark counts its rows separately from the user's. Relies on Spark: operators declare this when they make a family. It
+   * True if Spark counts its rows separately from the user's. Relies on Spark: operators declare this when they make a family. It
    * is so for the timers, TTL and counters of `transformWithState`, and for everything but the values of a join.
    */
   def isInternal: Boolean =

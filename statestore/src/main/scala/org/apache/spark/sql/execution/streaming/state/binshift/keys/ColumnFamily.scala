@@ -17,7 +17,7 @@ import org.apache.spark.util.NextIterator
  * @param isInternal whether Spark counts its rows separately from the user's
  */
 private[binshift] final case class ColumnFamily(name: String, isInternal: Boolean) {
-  /** Whether operators read it in the order of its keys, so that the bin comes behind the key. */
+  /** True if operators read it in the order of its keys, so that the bin comes behind the key. */
   def isReadInOrder: Boolean = ColumnFamily.isReadInOrder(name)
 }
 
@@ -26,7 +26,7 @@ private[binshift] object ColumnFamily {
   val Default: ColumnFamily = ColumnFamily(StateStore.DEFAULT_COL_FAMILY_NAME, isInternal = false)
 
   /**
-   * Whether operators read a family in the order of its keys across partitioning keys, and stop early:
+   * True if operators read a family in the order of its keys across partitioning keys, and stop early:
    * timers by time, TTL indexes, and the time index of a join.
    */
   def isReadInOrder(family: String): Boolean =
@@ -61,7 +61,7 @@ private[binshift] object ColumnFamily {
       NumberedFamily(ColumnFamily(name, info.isInternal), Some(info.cfId))
     }
 
-  /** Whether Spark counts the rows of a family of a loaded database separately; asked once per family. */
+  /** True if Spark counts the rows of a family of a loaded database separately; asked once per family. */
   def isInternal(db: RocksDB, useColumnFamilies: Boolean, name: String): Boolean =
     useColumnFamilies && families(db)(name).isInternal
 

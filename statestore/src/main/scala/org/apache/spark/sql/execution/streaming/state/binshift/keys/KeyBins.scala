@@ -56,7 +56,7 @@ private[sql] object KeyBins {
   private def hash(keys: Seq[Expression]): Expression = new CollationAwareMurmur3Hash(keys)
 }
 
-/** Where the partitioning key of an operator lies within the keys of its column families. */
+/** Finds the columns of an operator's partitioning key in the keys of its column families. */
 private[binshift] object PartitioningKey {
 
   /**
@@ -81,11 +81,11 @@ private[binshift] object PartitioningKey {
               "binshift does not know the operator that made them; use the binshift for your Spark version")).dropRight(1))
   }
 
-  /** Whether an operator reads the family in the order of its keys across partitioning keys. */
+  /** True if an operator reads the family in the order of its keys across partitioning keys. */
   def isReadInOrder(spec: KeyStateEncoderSpec): Boolean =
     spec.isInstanceOf[RangeKeyScanStateEncoderSpec] || TimestampKeys.areInOrder(spec)
 
-  /** Whether the rows of a key are numbered from zero on without gaps, in the last column of the state key. */
+  /** True if the rows of a key are numbered from zero on without gaps, in the last column of the state key. */
   def haveNumbers(operator: String, family: String): Boolean = operator == Join && ValuesByIndex(family)
 
   /** The store with the values that `store` counts. */
@@ -131,7 +131,7 @@ private[binshift] final class StoreBins(operator: String, storeName: String, bin
   def operatorName: String = operator
 
   /**
-   * Whether the operator makes the keys of its state not from the rows, but from values that passed through the user's language
+   * True if the operator makes the keys of its state not from the rows, but from values that passed through the user's language
    * and may have changed there.
    */
   def mayChangeKeys: Boolean = StatefulOperatorsUtils.TRANSFORM_WITH_STATE_OP_NAMES.contains(operator)

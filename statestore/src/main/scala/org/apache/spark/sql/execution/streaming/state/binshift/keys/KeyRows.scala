@@ -18,7 +18,7 @@ private[binshift] object KeyRows {
     key.length >= prefix.length && java.util.Arrays.equals(key, 0, prefix.length, prefix, 0, prefix.length)
 }
 
-/** Which rows a key of [[KeyRows]] stands for. */
+/** Tells which rows a key of [[KeyRows]] stands for. */
 private[binshift] sealed trait Extent {
   /** The key of one of the rows; `rest` are the bytes that distinguish it from the others. */
   def rowKey(key: Array[Byte], rest: Array[Byte]): Array[Byte]

@@ -3,11 +3,11 @@ package org.apache.spark.sql.execution.streaming.state.binshift.migration
 import java.io.{ByteArrayInputStream, ByteArrayOutputStream, DataInputStream, DataOutputStream}
 
 /**
- * What a store says of the audit of some of its bins.
+ * A store's report on the audit of some of its bins.
  *
- * A message is an array of bytes, because the driver's network layer may not see the classes of a jar that was added later.
+ * Messages are arrays of bytes, because the driver's network layer may not see the classes of a jar that was added later.
  *
- * @param epoch that of the step with which the bins came
+ * @param epoch the epoch of the step with which the bins came
  */
 private[sql] final case class AuditReport(
     runId: String, epoch: Long, operator: Long, store: String, executor: String, bins: Seq[Int], outcome: AuditOutcome) {
@@ -36,7 +36,7 @@ private[sql] final case class AuditReport(
 }
 
 private[sql] object AuditReport {
-  /** Of the driver's endpoint, which answers each report with an empty array. */
+  /** Name of the driver's endpoint, which answers each report with an empty array. */
   val EndpointName = "binshift-audits"
 
   def parse(bytes: Array[Byte]): AuditReport = {
@@ -57,12 +57,12 @@ private[sql] sealed trait AuditOutcome
 private[sql] object AuditOutcome {
   case object Begun extends AuditOutcome
 
-  /** All rows are what the old owner had committed. */
+  /** All rows are the ones that the old owner had committed. */
   case object Equal extends AuditOutcome
 
-  /** The bins cannot be audited any more. */
+  /** The bins can't be audited any more. */
   final case class Dropped(reason: String) extends AuditOutcome
 
-  /** @param key the first one whose row differs, is missing or is too many, with its column family */
+  /** @param key the first key whose row differs, is missing or is unexpected, with its column family */
   final case class Differs(bin: Int, key: String) extends AuditOutcome
 }

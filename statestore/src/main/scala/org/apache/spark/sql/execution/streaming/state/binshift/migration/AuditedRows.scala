@@ -16,10 +16,10 @@ import org.apache.spark.sql.execution.streaming.state.binshift.storage.RowForm
 import org.apache.spark.unsafe.Platform
 
 /**
- * The rows that a database has when this is made, to be noted by a thread of the background while the store goes on.
+ * The rows that a database has at the moment when this object is made. A background thread notes them while the store goes on.
  *
- * Made by the store's task. RocksDB closes no database of which there is a snapshot, so it has to be closed before; that
- * ends the reading, if it is under way, and waits for no more than a moment of it.
+ * The store's task creates it. RocksDB can't close a database that has a snapshot, so this object has to be closed before the
+ * database. Closing interrupts the thread that reads, and waits only for a moment.
  */
 private[migration] final class AuditedRows(
     db: RocksDB, native: NativeRocksDB, families: Seq[NumberedFamily]) extends AutoCloseable {
@@ -28,10 +28,10 @@ private[migration] final class AuditedRows(
   @volatile private var isWanted = true
 
   /**
-   * Writes down what each row of `bins` is, in the order of families and keys.
+   * Notes each row of `bins` in a file, in the order of families and keys.
    *
-   * @param pause called with the bytes that were read
-   * @throws AuditDropped if the database is closed before all is noted
+   * @param pause called with the number of bytes that were read
+   * @throws AuditDropped if the database is closed before all rows are noted
    */
   def note(bins: Seq[Int], file: File)(pause: (Long, () => Boolean) => Unit): Unit = synchronized {
     if (!isOpen) throw closed
@@ -45,7 +45,7 @@ private[migration] final class AuditedRows(
     }
   }
 
-  /** Lets the database be closed. */
+  /** Releases the snapshot, so that the database can be closed. */
   override def close(): Unit = {
     isWanted = false
     synchronized {
@@ -60,14 +60,14 @@ private[migration] final class AuditedRows(
   private def closed = new AuditDropped("its store was closed or loaded anew")
 }
 
-/** An audit cannot be made; `getMessage` says why. */
+/** Thrown when an audit can't be made; `getMessage` gives the reason. */
 private[migration] final class AuditDropped(reason: String) extends RuntimeException(reason)
 
 /**
- * A row as far as it is compared.
+ * The part of a row that is compared.
  *
- * @param key    with its bin, without the number of its family, which differs between partitions
- * @param digest 128 bits of the values, without their checksums, which cover that number
+ * @param key    with its bin, but without the number of its family, which differs between partitions
+ * @param digest 128 bits of the values without their checksums, which depend on that number
  */
 private[migration] final class NotedRow(val family: String, val key: Array[Byte], val digest: (Long, Long)) {
 
@@ -86,9 +86,9 @@ private[migration] final class NotedRow(val family: String, val key: Array[Byte]
 
   def bin: Int = BinKeyCodec.of(family).binOf(key)
 
-  /** The key as Spark encoded it, for people who look for it. */
+  /** The key as Spark encoded it, for people who search for it. */
   def text: String = {
-    // The message to the driver has room for 64 KB of text.
+    // Cut off, because the message to the driver has room for 64 KB of text.
     val stripped = BinKeyCodec.of(family).stripBin(key).take(NotedRow.KeyBytes)
     val printable = new String(stripped, UTF_8).filter(c => c >= ' ' && c != '\uFFFD' && c < '\u007f')
     val hex = HexFormat.of.formatHex(stripped)
@@ -106,7 +106,7 @@ private[migration] object NotedRow {
     new NotedRow(family.family.name, key, (hash(Seeds._1), hash(Seeds._2)))
   }
 
-  /** Rows that were noted, in their order. */
+  /** The noted rows, in their order. */
   def read(in: DataInputStream): Iterator[NotedRow] = Iterator.continually {
     in.mark(1)
     val isOver = in.read() < 0
@@ -119,7 +119,7 @@ private[migration] object NotedRow {
   }.takeWhile(_.isDefined).flatten
 }
 
-/** Compares rows that come in one order with those that were noted in the same, and finds the first that is not in both. */
+/** Compares rows with the noted rows, both in the same order, and finds the first row that isn't in both. */
 private[migration] final class RowComparison(noted: Iterator[NotedRow]) {
   private var found = Option.empty[NotedRow]
 
@@ -128,7 +128,7 @@ private[migration] final class RowComparison(noted: Iterator[NotedRow]) {
     if (!mine.exists(_.isSame(row))) found = Some(mine.filter(_.isBefore(row)).getOrElse(row))
   }
 
-  /** The first row that differs, if there is one; called when all have come. */
+  /** The first row that differs, if any; called after the last row. */
   def difference: Option[NotedRow] = {
     if (found.isEmpty) found = noted.nextOption()
     found

@@ -21,16 +21,16 @@ import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinKeyed
 import org.apache.spark.util.{RpcUtils, Utils}
 
 /**
- * The audits of a store: some of the bins that came with a step are compared with what their old owner had committed, as the
- * checkpoint has it.
+ * The audits of a store: compares some of the bins that came with a step with the rows that their old owner had committed,
+ * according to the checkpoint.
  *
- * A snapshot of the database is taken at the load at which the last of these bins is there. As a rule that is the load of the step,
- * before its epoch writes anything. Bins that come on demand are all there some epochs later, and what the store has logged
- * of them since is added to what the old owner had. A thread of the background then notes the rows, which is quick, and lets the
- * snapshot go; another one reads the checkpoint, and tells the driver.
+ * It takes a snapshot of the database at the load at which the last of these bins is here. Usually that is the load of the step,
+ * before its epoch writes anything. If bins come on demand, it happens some epochs later, and the old owner's rows are compared
+ * after the changes that this store has logged since. A background thread notes the rows, which is quick, and releases the
+ * snapshot. Another one then reads the checkpoint and reports to the driver.
  *
- * An audit reads what retention keeps for others, and pins nothing: where a file is gone, or the store is closed, it is dropped, and
- * the driver hears why.
+ * An audit reads files that retention keeps for other reasons, and doesn't keep any itself. If a file is gone, or the store is
+ * closed, the audit is dropped, and the driver is told why.
  *
  * Used by the store's task.
  */
@@ -40,11 +40,11 @@ private[binshift] final class BinAudits(
   import AuditOutcome._
   import BinAudits._
 
-  /** Bins that are audited when they are there. */
+  /** Bins to be audited once they are all here. */
   private var due = Option.empty[Due]
   private val open = ConcurrentHashMap.newKeySet[AuditedRows]()
 
-  /** `arriving` have come with the step at `epoch`, or come on demand from now on. */
+  /** Called when `arriving` have come with the step at `epoch`, or begin to come on demand. */
   def switched(epoch: Long, arriving: Map[Int, Seq[Int]]): Unit = if (conf.auditedBins > 0) {
     val tables = routing.at(epoch)
     val sample = tables.before.fold(Set.empty[Int])(AuditSample.of(_, tables.now, epoch, conf.auditedBins))
@@ -53,7 +53,7 @@ private[binshift] final class BinAudits(
     due = Option.when(drawn.nonEmpty)(Due(epoch, drawn))
   }
 
-  /** All bins are there as of `version`, and nothing has been written since. */
+  /** Called when all bins are here as of `version`, before anything is written to it. */
   def whole(version: Long): Unit = due.foreach { d =>
     due = None
     try {
@@ -61,18 +61,18 @@ private[binshift] final class BinAudits(
       open.add(rows)
       ShippingThreads.notes.execute(() => note(d, version, rows))
     } catch {
-      // It is no reason to fail an epoch.
+      // An audit that can't begin is no reason to fail the epoch.
       case NonFatal(e) => dropFor(d, e)
     }
   }
 
-  /** The database is about to be closed. */
+  /** Called before the database is closed. */
   def release(): Unit = open.forEach { rows =>
     rows.close()
     open.remove(rows)
   }
 
-  /** Everything was loaded from the checkpoint. */
+  /** Called when everything was loaded from the checkpoint. */
   def forget(): Unit = {
     due.foreach(drop(_, "its store was loaded from the checkpoint before the last bin was there"))
     due = None
@@ -85,7 +85,7 @@ private[binshift] final class BinAudits(
       Faults.at("audit.note", store.partitionId)
       Utils.createDirectory(dir)
       d.bins.foreach { case (source, bins) => rows.note(bins, file(source))(new Pause(conf)(_, _)) }
-      // Before the driver is told, which may take its time.
+      // Closed before the driver is told, because that may take a while.
       rows.close()
       tell(d, Begun)
       ShippingThreads.audits.execute(() => audit(d, version, dir, file))
@@ -157,9 +157,7 @@ private[binshift] final class BinAudits(
 private object BinAudits {
   private val Timeout = new RpcTimeout(10.seconds, "the driver's answer about an audit")
 
-  /**
-   * Relies on Spark: the driver's endpoint is found by its name, and each message is answered or fails.
-   */
+  /** Relies on Spark: an endpoint of the driver is found by its name, and each message is answered or fails. */
   private def driver: RpcEndpointRef = {
     val env = SparkEnv.get
     RpcUtils.makeDriverRef(AuditReport.EndpointName, env.conf, env.rpcEnv)
@@ -170,7 +168,7 @@ private object BinAudits {
     def all: Seq[Int] = bins.values.flatten.toSeq.sorted
   }
 
-  /** Waits as the pace of copies demands, while the rows are wanted. */
+  /** Pauses between reads to keep to the pace of copies, for as long as the rows are wanted. */
   final class Pause(conf: BackgroundConf) {
     private var bytes = 0L
 

@@ -11,14 +11,14 @@ import org.apache.spark.sql.execution.streaming.state.binshift.storage._
 import org.apache.spark.sql.execution.streaming.state.{RecordType, StateStoreId}
 
 /**
- * Brings a loaded database from its content before a switch to that after it. Keys are in their stored
+ * Makes the switch of a loaded database: drops the bins that leave, and brings in those that arrive. Keys are in their stored
  * form, and no changelog is open.
  *
- * Arriving bins come from the first of these that there is: the copy that was made before; the
- * shipment of their old owner's executor; their old owner's checkpoint.
+ * Arriving bins come from the first of these places that has them: the copy that was made ahead; a shipment from their old
+ * owner's executor; their old owner's checkpoint.
  *
- * @param adopted   hears of bins that came on demand, after their switch
- * @param beginWith puts files in the place of the loaded version, which holds nothing
+ * @param adopted   called with bins that arrived on demand, after their switch
+ * @param beginWith replaces the loaded version, which is empty, with files
  * @param beginAnew loads that version again
  */
 private[binshift] final class BinMover(
@@ -38,7 +38,7 @@ private[binshift] final class BinMover(
     switchedAt = version
     pendingBins.requireAll()
     countIfSent()
-    // Whoever began with whole files counts what it has, which is to be all of it.
+    // A store that began with whole files counts all rows that it has, so none of them may leave before.
     if (uncounted.exists(u => u.isOnDemand || u.isOfAll && switch.leaving.nonEmpty)) countSent()
     shipping.departed(version, switch.leaving) match {
       case Some(known) =>
@@ -68,7 +68,7 @@ private[binshift] final class BinMover(
       .copy(adoptMs = (System.nanoTime() - started) / 1000000)
   }
 
-  /** The store is closed. */
+  /** Called when the store is closed. */
   def close(): Unit = known.clear()
 
   private val split = new PartitionSplit(db, store, routing, shipping, arguments, beginWith, beginAnew)
@@ -85,7 +85,7 @@ private[binshift] final class BinMover(
           "bins" -> Trace.ranges(bins), "base" -> taken.version)
         if (known.count(bins) == 0) takeIn(taken)
         else {
-          // Where there are families, lookups by a prefix read all files.
+          // In a store with families, lookups by a prefix read all files, so ingested files don't count as disjoint.
           val disjoint = if (db.hasFamilies) 0 else taken.base.size
           CompactionPace.takingIn(db, RocksDBFields.native(db), disjoint)(orElseUnusable(known.winOver(bins)(takeIn(taken))))
         }
@@ -109,7 +109,7 @@ private[binshift] final class BinMover(
       override def isUsable: Boolean = !isUnusable
     })
 
-  /** Runs `body`, after which the next load starts from the checkpoint if it throws: it may have done half of what it does. */
+  /** Runs `body`. If that throws, the database may have half of the changes, so the next load starts from the checkpoint. */
   private def orElseUnusable[T](body: => T): T =
     try body
     catch {
@@ -122,17 +122,17 @@ private[binshift] final class BinMover(
             s"(${e.getMessage}); the batch is retried from the last committed state", e)
     }
 
-  /** Whether rows were dropped whose number is not known. */
+  /** True if rows were dropped whose number isn't known yet. */
   def hasUncountedRows: Boolean = uncounted.nonEmpty
 
-  /** Sets right how many rows there are, if it is known how many were dropped. */
+  /** Corrects the number of rows for those dropped rows that have been counted by now. */
   def countIfSent(): Unit = {
     val (over, others) = uncounted.partition(_.count.isOver)
     uncounted = others
     over.foreach(setRight)
   }
 
-  /** Sets right how many rows there are. */
+  /** Corrects the number of rows, and counts dropped rows now if that hasn't been done. */
   def countSent(): Unit = {
     uncounted.foreach(setRight)
     uncounted = Nil
@@ -141,7 +141,7 @@ private[binshift] final class BinMover(
   private def setRight(of: UncountedRows): Unit =
     RocksDBFields.setRows(db, RocksDBFields.rows(db) + of.expected - of.count.rows.getOrElse(of.otherwise()))
 
-  /** Everything was loaded from the checkpoint. */
+  /** Called when everything was loaded from the checkpoint. */
   def forget(): Unit = {
     CompactionPace.forget(db)
     pendingBins.clear()
@@ -176,7 +176,7 @@ private[binshift] final class BinMover(
 
   private def drop(switch: BinSwitch, known: DepartedBins): Unit = ranges.drop(switch.leaving, !switch.staying(_), known)
 
-  /** Before they are taken in, which moves the files. */
+  /** Asked before the files are ingested, because that moves them. */
   private def bytesOf(taken: TakenCopy): Long = (taken.base ++ taken.changes).map(_.length).sum
 
   private def ingest(version: Long, copy: StagedCopy, step: Int, taken: TakenCopy, bins: Seq[Int]): SwitchStats = {
@@ -200,7 +200,7 @@ private[binshift] final class BinMover(
     ranges.takeIn(taken.base +: taken.changes.map(Seq(_)), taken.rows)
   }
 
-  /** Values are as they are stored, with their row checksums. */
+  /** Applies a change to the database. Values are in their stored form, with row checksums. */
   private def applyChange(
       kind: RecordType.Value, family: NumberedFamily, key: Array[Byte], value: Array[Byte]): Unit = {
     val name = family.family.name
@@ -224,11 +224,11 @@ private[binshift] final class BinMover(
 }
 
 /**
- * Rows that were dropped, and whose number is not known.
+ * Rows that were dropped and whose number isn't known yet.
  *
- * @param expected  how many were taken for dropped so far
- * @param otherwise counts them if `count` does not
- * @param isOfAll   whether it then counts all rows that the store has
+ * @param expected  how many rows were assumed to be dropped
+ * @param otherwise counts the rows if `count` fails
+ * @param isOfAll   whether `otherwise` counts all rows of the store
  */
 private final case class UncountedRows(
     count: LaterCount, expected: RowCounts, otherwise: () => RowCounts, isOnDemand: Boolean = false, isOfAll: Boolean = false)

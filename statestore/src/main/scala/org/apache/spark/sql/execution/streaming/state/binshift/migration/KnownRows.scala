@@ -39,7 +39,7 @@ private[binshift] final class KnownRows(
   /** The place of the number in native keys, by family. It is the same for all keys of a family. */
   private val numbersAt = mutable.Map.empty[String, Extent.Numbered]
 
-  /** Whether the row of a key is known, or all rows whose keys begin with it. */
+  /** True if the row of a key is known, or all rows whose keys begin with it. */
   def contains(family: String, key: Array[Byte]): Boolean =
     !known.isEmpty && find(family, numbered(family).nativeKey(key)).isDefined
 

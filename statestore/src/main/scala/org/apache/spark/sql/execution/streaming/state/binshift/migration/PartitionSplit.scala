@@ -19,12 +19,12 @@ import org.apache.spark.sql.execution.streaming.state.binshift.storage._
 import org.apache.spark.util.Utils
 
 /**
- * Begins a store that is empty with all files of an old owner of its bins, and drops the bins that are not its own. So no row
- * is read, however many come.
+ * Starts an empty store with all files of an old owner of its bins, and drops the bins that belong to others. So no row has to be
+ * read, however many there are.
  *
- * The files are those of the old owner, if it is on this executor, and else those of its checkpoint.
+ * The files come from the old owner's database if that is on this executor, and otherwise from its checkpoint.
  *
- * @param beginWith puts files in the place of the loaded version, which holds nothing
+ * @param beginWith replaces the loaded version, which is empty, with files
  * @param beginAnew loads that version again
  */
 private[migration] final class PartitionSplit(
@@ -34,9 +34,12 @@ private[migration] final class PartitionSplit(
 
   private val ranges = new BinRows(db, arguments.useColumnFamilies)
 
-  /** With whose files the store begins at `version`, if it does. Nothing has changed if it does not. */
+  /**
+   * Starts the store with the files of an old owner at `version`, if the order says so. If it returns `None`, nothing has
+   * changed.
+   */
   def begin(version: Long, switch: BinSwitch): Option[Begun] =
-    // A partition that is new has no files yet, so that nothing of it is loaded anew.
+    // The partition must have been opened at an earlier epoch, so that the empty version can be loaded again.
     switch.arriving.find { case (source, bins) => !switch.isNew && shipping.isSplit(version, source, bins) }
       .flatMap { case (source, bins) =>
         unlessItFails(source) {
@@ -44,7 +47,10 @@ private[migration] final class PartitionSplit(
         }.getOrElse(unlessItFails(source)(Some(fromCheckpoint(version, source, bins))).flatten)
       }
 
-  /** `None` if there is nothing to begin with; else whether the store has begun with it. */
+  /**
+   * Runs `begin`. Returns `None` if that fails or there is nothing to begin with; the inner option is empty if the files don't
+   * fit.
+   */
   private def unlessItFails(source: Int)(begin: => Option[Option[Begun]]): Option[Option[Begun]] =
     try {
       val begun = begin
@@ -92,7 +98,7 @@ private[migration] final class PartitionSplit(
           isSplit = true))
     }
 
-  /** Whether keys have the same numbers of families there as here, and rows of a bin are ranges. */
+  /** True if families have the same numbers in both stores, and the rows of each bin are ranges of keys. */
   private def isAlike(theirs: Seq[NumberedFamily]): Boolean = {
     val mine = ColumnFamily.numbered(db, arguments.useColumnFamilies)
     !theirs.exists(_.family.isReadInOrder) && mine.forall(theirs.contains)
@@ -102,11 +108,11 @@ private[migration] final class PartitionSplit(
 private[migration] object PartitionSplit {
   /**
    * @param source  the partition with whose files the store began
-   * @param foreign the rows that were dropped, and are still counted
+   * @param foreign the number of the dropped rows, which are still being counted
    */
   final case class Begun(source: Int, foreign: LaterCount, stats: SwitchStats)
 
-  /** Files of a checkpoint. */
+  /** Files from a checkpoint. */
   private final class Fetched(override val files: WholeFiles, override val foreign: LaterCount) extends SplitOffer {
     override def into(dir: File): Unit = files.into(dir)
   }

@@ -17,10 +17,10 @@ private[migration] final class Patience(timeoutMs: Long) {
   def asked(source: Int, bytes: Long, ns: Long): Unit =
     silences(source) = silences.get(source).filter(_.bytes == bytes).fold(Silence(bytes, 0))(s => s.copy(ns = s.ns + ns))
 
-  /** Whether nothing has come for so long that other sources should be asked, too. */
+  /** True if nothing has come for so long that other sources should be asked, too. */
   def isLow(source: Int): Boolean = leftNs(source) < timeoutMs * 1000000L * 3 / 4
 
-  /** Whether it is in vain to wait any longer. */
+  /** True if it is in vain to wait any longer. */
   def isOver(source: Int): Boolean = leftNs(source) <= 0
 
   def clear(): Unit = silences.clear()

@@ -49,7 +49,7 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
     missing = 0
   }
 
-  /** Whether `bin` hasn't arrived. */
+  /** True if `bin` hasn't arrived. */
   def isMissing(bin: Int): Boolean = absent.contains(bin)
 
   /** Asks for the rows of `keys`, which the task will look up. Doesn't wait for them. */

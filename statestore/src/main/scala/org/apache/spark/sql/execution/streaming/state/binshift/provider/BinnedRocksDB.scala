@@ -16,23 +16,20 @@ import org.apache.spark.sql.execution.streaming.state.binshift.storage._
 import org.apache.spark.util.Utils
 
 /**
- * A binned database whose content follows the routing table: loading a version at which the table
- * changes adopts the bins that arrive and releases those that leave, before the first row is
- * processed.
+ * A binned database whose content follows the routing table. When a task loads a version at which the table changes, the database
+ * adopts the bins that arrive and releases those that leave, before the first row is processed.
  *
- * What a switch changes reaches no changelog: the routing log already says it, and replaying the next
- * version's changelog does the switch again, from the checkpoints of the sources (`BinRecovery`). So
- * a switch writes nothing to the checkpoint; the next regular snapshot holds what was adopted.
+ * A switch writes nothing to the checkpoint, not even a changelog, because the routing log already tells of it. A recovery that
+ * replays the next version's changelog makes the switch again, from the checkpoints of the sources (`BinRecovery`). The next
+ * regular snapshot then contains the adopted bins.
  *
- * What it relies on in Spark's `RocksDB`: changelog replay happens inside `load` and
- * `loadFromSnapshot`; `load` of the version that is loaded already keeps the content, and opens the
- * changelog if it is for writing; `loadEmpty`, as well as a new column family, makes the commit upload
- * a whole snapshot; `rollback` makes the next load start from the checkpoint.
+ * Relies on Spark: `RocksDB` replays changelogs inside `load` and `loadFromSnapshot`. A `load` of the version that is loaded
+ * already keeps the content, and opens the changelog if it is for writing. After `loadEmpty`, or after a column family was
+ * created, the commit uploads a whole snapshot. After `rollback`, the next load starts from the checkpoint.
  *
  * @param routing  routing of the query's run, or of the checkpoint for a store that only reads
  * @param isRouted whether the store is one of a running, routed query
- * @param takeOver for a checkpoint that Spark's own provider started; its epochs before the takeover stay
- *                 in that provider's form
+ * @param takeOver for a checkpoint that Spark's own provider started; its epochs before the takeover stay in that provider's form
  */
 private[binshift] final class BinnedRocksDB(
     storeId: StateStoreId,
@@ -43,28 +40,28 @@ private[binshift] final class BinnedRocksDB(
     arguments: RocksDBArguments)
   extends ReplayingRocksDB(storeId, routing, arguments, wanted = None) with ShippingStore with Logging {
 
-  /** What the last load adopted and released. */
+  /** The bins and rows that the last load adopted and released. */
   def lastSwitch: SwitchStats = switchStats
 
   /**
-   * Bins of which there is no copy yet, if the next step waits for them; on demand, those that have not come, and
-   * one more until this store has sent all of its own.
+   * The number of bins that the next step waits for because they have no copy yet. On demand, it counts the bins that haven't
+   * arrived, plus one until this store has sent all of its own.
    */
   def binsAwaited: Int = shipping.awaited + pendingBins.missing + (if (mover.hasUncountedRows) 1 else 0)
 
-  /** Bins of which there will be no copy, if the next step has them. */
+  /** The number of the next step's bins for which there will be no copy. */
   def binsGivenUp: Int = shipping.givenUp
 
   def bytesCopied: Long = shipping.bytesCopied
 
-  /** The files from which the loaded version was loaded, of a store that has come to this executor with it. */
+  /** The files from which the loaded version was loaded, if the store came to this executor with that version. */
   def loadedFiles: LoadedFiles =
     loadedAt.filter(v => v == loadedVersion || v == loadedVersion - 1).fold(LoadedFiles.None)(_ => loaded)
 
   /** The bins that come on demand. */
   def pendingBins: PendingBins = mover.pendingBins
 
-  /** Counts keys while a client asks for it; else null. On the path of each operation. */
+  /** Counts keys while a client asks for it; otherwise null. Read by each operation. */
   def sample: KeySample = statistics.sample
 
   override def requireAllBins(): Unit = pendingBins.requireAll()
@@ -72,31 +69,31 @@ private[binshift] final class BinnedRocksDB(
   override protected def enterRow(stored: Array[Byte], family: String): Unit =
     if (pendingBins.missing > 0) pendingBins.requireRow(bin, family, stored)
 
-  /** Adds to what the loaded version has adopted. */
+  /** Adds to the statistics of the loaded version's switch. */
   private def count(stats: SwitchStats): Unit = {
     switchStats = switchStats + stats
     if (stats.binsAdopted > 0) snapshotTurn.request()
   }
 
-  /** The checkpoint id that the driver has for the loaded version, if Spark's `RocksDB` knows none. */
+  /** The checkpoint id that the driver has for the loaded version, if Spark's `RocksDB` doesn't know one. */
   def unknownBaseId: Option[String] = baseId
 
   private var switchStats = SwitchStats.None
-  /** How the version that is being switched was loaded. */
+  /** Repeats the load of the version that is being switched. */
   private var reload: () => Unit = () => throw new IllegalStateException("nothing is loaded that could be loaded again")
   private var baseId: Option[String] = None
   private var loaded = LoadedFiles.None
   private var loadedAt: Option[Long] = None
 
-  /** Whether the epoch of a takeover is over, so that nobody reads the old state any more; read by maintenance. */
+  /** True once the epoch of a takeover is over, so that nobody reads the old state any more. Maintenance reads it. */
   @volatile private var isTakenOver = takeOver.isEmpty
 
-  /** Whether it was not looked whether files have piled up, at the commit before. */
+  /** True if the last commit put off the check whether files have piled up. */
   private var isMergedLater = false
 
   private var retired = false
 
-  /** Whether a store that only reads is of a partition that the query had not at the loaded version: nothing is in it. */
+  /** True for a store that only reads, if the query didn't have its partition at the loaded version. Such a store is empty. */
   def isRetired: Boolean = retired
 
   private val statistics = new EpochStatistics(storeId, routing)
@@ -116,17 +113,23 @@ private[binshift] final class BinnedRocksDB(
   private val audits = new BinAudits(this, storeId, routing, arguments, background)
 
   private val snapshotTurn = new SnapshotTurn(this, storeId, isShared = background.areAllCoresBusy)
-  /** Whether files of it are gone, so that the next commit is to make a snapshot. Set by tasks and by maintenance. */
+  /**
+   * True if files of the store are missing in the checkpoint, so that the next commit should make a snapshot. Set by tasks and by
+   * maintenance.
+   */
   @volatile private var isSnapshotWanted = false
-  /** The version of the last snapshot that was made for that; read by maintenance. */
+  /** The version of the last snapshot that replaced missing files. Maintenance reads it. */
   @volatile private var wantedSnapshot = 0L
-  /** The last file that was found to be gone; used by maintenance. */
+  /** The last file that was found to be missing. Used by maintenance. */
   private var lostFile = Option.empty[String]
   private val maintenance = new Object
-  /** Guarded by it. What waits to be uploaded is the next owner's business then, and so is what may be deleted. */
+  /**
+   * Guarded by `maintenance`. Once the store is closed, the partition's next owner uploads what still waits, and deletes what may
+   * be deleted.
+   */
   private var isClosed = false
 
-  /** A commit that compacts waits for it. */
+  /** False if commits compact, because such a commit waits for the compaction. */
   private val isPaced = isRouted && !conf.compactOnCommit
 
   if (isRouted) binnedFiles.use(
@@ -174,7 +177,7 @@ private[binshift] final class BinnedRocksDB(
     } else {
       if (!readOnly && !VersionedRocksDB.ReadersOpenToWrite) throw notRouted()
       routing.requireLogged(version)
-      // One that is retired has files, and no state.
+      // A retired partition still has files, but no state.
       retired = ReadPartitions.MayBeRetired && isRetired(version)
       if (retired) loadStored(version, None, readOnly, loadEmpty = true)
       else loadStored(version, stateStoreCkptId, readOnly, loadEmpty)
@@ -183,21 +186,21 @@ private[binshift] final class BinnedRocksDB(
   }
 
   /**
-   * A partition that owns no bins has no state. If it comes to this executor, it starts like a new one,
-   * rather than from files that are full of what it released.
+   * Makes a partition that owns no bins start like a new one when it comes to this executor. It has no state, but its files are
+   * still full of bins that it released.
    */
   private def voidSwitch(version: Long): Option[BinSwitch] = Option.when(
     binsOwned == 0 && version > 0 && (loadedVersion != version || isSwitched(version)))(BinSwitch.Fresh)
 
-  /** Whether the query had fewer partitions when it committed `version`. */
+  /** True if the query had fewer partitions when it committed `version`. */
   private def isRetired(version: Long): Boolean = routing.partitionsOf(version).exists(_ <= partitionId)
 
-  /** Whether the epoch `version` runs, and commits, in the form of Spark's own provider. */
+  /** True if the epoch `version` runs, and commits, in the form of Spark's own provider. */
   private def isStock(version: Long): Boolean = takeOver.exists(version < _.epoch)
 
   private def isTakeOver(version: Long): Boolean = takeOver.exists(_.epoch == version)
 
-  /** Changelogs hold keys in their stored form. */
+  /** Loads a version. Runs with keys in their stored form, because changelogs have them in that form. */
   private def loadStored(version: Long, ckptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): Unit = {
     val native = RocksDBFields.native(this)
     if (loadEmpty || loadedVersion != version || !replayed.has(version, ckptId)) audits.release()
@@ -206,7 +209,7 @@ private[binshift] final class BinnedRocksDB(
       try loadBySpark(version, ckptId, readOnly, loadEmpty)
       catch {
         case e: Throwable =>
-          // Before it is tried again: RocksDB cannot close a database of which there is a snapshot.
+          // Closed before the load is tried again, because RocksDB can't close a database that has a snapshot.
           replayed.close()
           throw e
       }
@@ -216,7 +219,7 @@ private[binshift] final class BinnedRocksDB(
       loaded = files
       loadedAt = Some(version)
     }
-    // Another native database: all is loaded from the checkpoint, which another attempt may have written.
+    // The native database is another one, so everything was loaded from the checkpoint, which another attempt may have written.
     if (RocksDBFields.native(this) ne native) {
       if (Trace.isOn && isRouted && !isStock(version)) trace.opened(version, ckptId, loadEmpty, binnedFiles.loadedSnapshot)
       mover.forget()
@@ -226,22 +229,25 @@ private[binshift] final class BinnedRocksDB(
     }
   }
 
-  /** What is sent to others says how many rows there are. */
+  /**
+   * Tells shipping about the loaded version. Rows are counted first if any may be sent, because a receiver is told how many there
+   * are.
+   */
   private def startShipping(version: Long): Unit = {
     if (!replayed.isCounted && routing.shippingHints(version).exists(_.nonEmpty)) replayed.settle()
     shipping.onLoad(version)
   }
 
   /**
-   * Loads as if to read, so that no changelog is open while bins come and go. An operator that reads
-   * before it writes loads twice, a foreachBatch with several actions more often; the content then is
-   * switched already.
+   * Loads the version for reading first, so that no changelog is open while bins come and go. A version may be loaded more than
+   * once: twice by an operator that reads before it writes, and more often by a `foreachBatch` with several actions. From the
+   * second load on, the switch has been made already.
    */
   private def loadAndSwitch(
       version: Long, ckptId: Option[String], readOnly: Boolean, loadEmpty: Boolean, switch: BinSwitch): Unit =
     if (switch.isNew) {
-      // Files of this partition's directory are from before it was retired, or do not exist. Spark wipes
-      // an empty store whenever it is loaded, and opens no changelog for it.
+      // Any files in this partition's directory date from before it was retired. Spark wipes an empty store whenever it is
+      // loaded, and opens no changelog for it.
       if (!isSwitched(version)) {
         switchedAt = None
         loadStored(version, None, readOnly = false, loadEmpty = true)
@@ -262,13 +268,16 @@ private[binshift] final class BinnedRocksDB(
 
   private def beginWith(files: BinnedFileManager.Beginning): Unit = binnedFiles.beginningWith(files)(beginAnew())
 
-  /** Relies on Spark: a load of a version that is not the loaded one opens another native database. */
+  /**
+   * Loads the same version from scratch. Relies on Spark: a load of a version other than the loaded one opens another native
+   * database.
+   */
   private def beginAnew(): Unit = {
     val (version, native) = (loadedVersion, RocksDBFields.native(this))
     loadedVersion = -1
     reload()
     require(loadedVersion == version && (RocksDBFields.native(this) ne native), s"version $version was not loaded anew")
-    // The switch goes on.
+    // The switch continues, and needs the number of rows.
     replayed.settle()
   }
 
@@ -301,7 +310,7 @@ private[binshift] final class BinnedRocksDB(
         "ms" -> switchStats.adoptMs))
   }
 
-  /** Before the loaded version is written to. */
+  /** Begins the audit that is due, if all bins are here. Called before anything is written to the loaded version. */
   private def auditIfWhole(version: Long): Unit = if (pendingBins.missing == 0) audits.whole(version)
 
   override def loadFromSnapshot(
@@ -320,12 +329,12 @@ private[binshift] final class BinnedRocksDB(
         snapshotVersion, endVersion, snapshotVersionStateStoreCkptId, endVersionStateStoreCkptId))
   }
 
-  /** Versions of a stock form know no routing. */
+  /** Versions in the form of Spark's provider have no switches. */
   override def replayOf(version: Long): Option[BinnedFileManager.Replay] =
     if (isStock(version - 1)) None
     else super.replayOf(version) match {
       case Some(switched) =>
-        // It counts rows itself, and looks through some.
+        // A recovery of bins counts rows itself, and looks some of them up.
         replayed.settle()
         Some(switched)
       // With checksums, Spark verifies each record, and keys are logged in another form.
@@ -335,7 +344,7 @@ private[binshift] final class BinnedRocksDB(
     }
 
   override def keptFrom(retain: Int): Option[BinnedFileManager.Kept] =
-    // An epoch that is run again takes over from the same files.
+    // The epoch of the takeover may run again, and would need the same files.
     if (!isTakenOver) None
     else {
       val last = retained.newestCommitted
@@ -352,8 +361,8 @@ private[binshift] final class BinnedRocksDB(
     }
 
   /**
-   * Whether a recovery of `version` lacks a file of the store; the next commit makes a snapshot then, while all of it is here, unless
-   * one has been made since that version.
+   * True if the checkpoint lacks a file of this store that a recovery of `version` would read. In that case, the next commit
+   * makes a snapshot while the state is still here, unless one was made since that version.
    */
   private def isIncomplete(listed: Seq[VersionFile], version: Long): Boolean = {
     val lost = retained.lacking(listed, version)
@@ -369,8 +378,8 @@ private[binshift] final class BinnedRocksDB(
   }
 
   /**
-   * A version that adopted bins soon gets a snapshot, which is uploaded at once: it ends the dependence on the sources'
-   * checkpoints, and with it how far a recovery has to read along the ways of bins.
+   * Commits the version. After bins were adopted, a snapshot is made soon and uploaded at once: from then on, a recovery of this
+   * store doesn't need the checkpoints of the sources.
    */
   override def commitVersion(forceSnapshot: Boolean): (Long, StateStoreCheckpointInfo) = {
     if (!isRouted) throw notRouted()
@@ -383,11 +392,11 @@ private[binshift] final class BinnedRocksDB(
       RocksDBFields.forgetUploaded(this)
       RocksDBFields.forceSnapshot(this)
     }
-    // Where each run has one epoch, a snapshot would wait for ever.
+    // A query whose runs have a single epoch each would otherwise never make a snapshot.
     def mustCount = forceSnapshot || RocksDBFields.mustSnapshot(this) || snapshotTurn.isLate(loadedVersion + 1)
     if (replayed.isReady || mustCount) replayed.settle()
     if (!isWhole && (forceSnapshot || RocksDBFields.mustSnapshot(this))) {
-      // A snapshot without these bins would be taken for all of the state.
+      // A snapshot must contain all of the state, so we wait for the bins that haven't arrived.
       pendingBins.requireAll()
       mover.countSent()
     }
@@ -399,14 +408,15 @@ private[binshift] final class BinnedRocksDB(
     if (isUploaded) RocksDBFields.forgetForced(this)
     replayed.committed(version, info.stateStoreCkptId)
     binnedFiles.proven()
-    // What a step has taken in is not merged in its own epoch, in which other tasks may still run; unless steps follow one another.
+    // Adopted files aren't merged in the epoch of their step, because other tasks may still run in it. But if steps follow one
+    // another, merging isn't put off a second time.
     isMergedLater = switchedAt.contains(version - 1) && !isMergedLater
     if (isPaced && !isMergedLater) CompactionPace.committed(this, RocksDBFields.native(this), rocksDbOptions)
     if (isRouted && isBinned) {
       shipping.onCommit(version, info.stateStoreCkptId)
       if (shipping.isStepNext) {
         Faults.at("switch.flush", partitionId)
-        // It saves time, and is no reason to fail.
+        // The flush only saves time, so its failure doesn't matter.
         Utils.tryLogNonFatalError(RocksDBFields.beginFlush(this))
       }
       val isSized = conf.trackTotalNumberOfRows
@@ -415,14 +425,14 @@ private[binshift] final class BinnedRocksDB(
     result
   }
 
-  /** Whether it counts from the start. */
+  /** Prepares the counters for `version`. Returns true if they start from zero. */
   private def beginCounting(version: Long): Boolean = {
     val isAnew = statistics.begin(version)
     if (isAnew) counts = new BinCounts(table, partitionId)
     isAnew
   }
 
-  /** Whether no bins are on their way, and all rows are counted. Else a snapshot waits. */
+  /** True if all bins have arrived and all rows are counted. Snapshots wait for that. */
   private def isWhole: Boolean = pendingBins.missing == 0 && !mover.hasUncountedRows && replayed.isCounted
 
   override protected def replayHasAdopted(): Unit = snapshotTurn.request()
@@ -432,7 +442,10 @@ private[binshift] final class BinnedRocksDB(
     super.removeColFamilyIfExists(cfName)
   }
 
-  /** By Spark's maintenance, and by [[PromptUploads]]: uploads share what they know of the files that are there. */
+  /**
+   * Runs a part of maintenance, for Spark's thread or for [[PromptUploads]]. They exclude each other, because uploads share what
+   * they know of the files in the checkpoint.
+   */
   override protected def maintaining(work: => Unit): Unit = maintenance.synchronized(if (!isClosed) work)
 
   override def rollback(): Unit = {
@@ -445,14 +458,14 @@ private[binshift] final class BinnedRocksDB(
   }
 
   override def close(): Unit = {
-    // Whatever happens to the one, the database is closed, whose memory nobody else frees.
+    // If closing one of these fails, the database still has to be closed, because nobody else would free its memory.
     Utils.tryLogNonFatalError(shipping.close())
     mover.close()
     audits.release()
     CompactionPace.closed(this)
     Utils.tryLogNonFatalError(replayed.close())
-    // An upload lists the local files: one that goes on while they are deleted would take what is left for all of them.
-    // No upload waits for a lock of the thread that closes, be it one of Spark's maintenance or the one that ends it.
+    // An upload that goes on while the local files are deleted would list the remaining ones as all files of the snapshot.
+    // Waiting for it here can't deadlock: no upload waits for a lock of a thread that closes stores.
     maintenance.synchronized {
       isClosed = true
       super.close()

@@ -9,18 +9,18 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.TouchedKe
 import org.apache.spark.sql.types.StructType
 
 /**
- * Spark's store for one version, with the bin of each key worked out on the way in.
+ * Spark's store for one version, with the bin of each key computed on the way in.
  *
- * A wrapper, because `RocksDBStateStore` is created in a private method of Spark's provider, and this
- * is where a key is still a row: its bin costs one hash, whatever the encoding of keys.
+ * It is a wrapper because Spark's provider creates its `RocksDBStateStore` in a private method, and because a key is still a row
+ * at this point: its bin costs one hash, whatever the encoding of keys.
  *
- * Does not offer Spark's `SupportsReusableIterator`: operators then read expired timers and TTLs with
- * `rangeScan`, which says where to stop.
+ * It doesn't offer Spark's `SupportsReusableIterator`. Operators then read expired timers and TTLs with `rangeScan`, which has an
+ * end.
  *
- * @param delegate the store of Spark; everything it checks and counts stays as it is
+ * @param delegate Spark's store, which checks and counts as usual
  * @param db       the database below `delegate`
  * @param binsOf   bins of the keys, shared by the provider's stores
- * @param keyCheck makes what finds out whether keys change on their way; null where that can't be
+ * @param keyCheck makes the check for keys that change on their way; returns null if they can't
  */
 private[binshift] final class BinnedStateStore(
     val delegate: RocksDBStateStoreProvider#RocksDBStateStore,
@@ -68,11 +68,12 @@ private[binshift] final class BinnedStateStore(
   }
 
   /**
-   * Waits for all bins. In a task that looks up by key, it waits when it is read first, which it may never be; or it leaves out
-   * what is not here, where it only removes rows that no later one meets.
+   * Scans a family. If bins are still on their way, the scan waits for all of them, with two exceptions. In a task that looks up
+   * by key, it waits only when somebody reads from it, which may never happen. And a scan that only removes rows which no later
+   * row meets leaves missing bins out.
    */
   override def iterator(colFamilyName: String): StateStoreIterator[UnsafeRowPair] =
-    // A store that is retired has no column families either.
+    // A retired store has no column families either.
     if (db.pendingBins.missing == 0 && db.isRetired) new StateStoreIterator(Iterator.empty[UnsafeRowPair])
     else touchedKeys match {
       case Some(touched) if touched.leavesOut(id.operatorId) => scanToForget(colFamilyName, touched.onTheWay)
@@ -86,21 +87,21 @@ private[binshift] final class BinnedStateStore(
     }
 
   /**
-   * Leaves out what is not here. If the values of keys are in another store, it leaves out all rows of bins that may be on their way, also
-   * what is here of them. Such stores are committed one by one, each maybe by another attempt of the task, and bins come to each
-   * attempt in its own time. So what they leave out is a function of the epoch's plan alone.
+   * Scans the rows that are here. If the values of keys are in another store, it leaves out all rows of bins that may still be on
+   * their way, even those that are here. Such stores are committed one by one, perhaps by different attempts of the task, and
+   * bins arrive at each attempt at a different time. This way, the rows that are left out depend on the epoch's plan alone.
    */
   private def scanToForget(family: String, onTheWay: Set[Int]): StateStoreIterator[UnsafeRowPair] =
     if (binsOf.storeOfValues.isEmpty) delegate.iterator(family)
     else {
       db.pendingBins.requireAllBut(onTheWay)
       val (rows, bins) = (delegate.iterator(family), binsOf.of(family))
-      // A filter looks ahead, and Spark's rows are good until the next one only.
+      // The rows are copied because a filter looks ahead, and Spark's row is valid only until the next one is read.
       val copied = rows.filter(row => !onTheWay(bins(row.key))).map(row => new UnsafeRowPair(row.key.copy(), row.value.copy()))
       new StateStoreIterator(copied, () => rows.close())
     }
 
-  /** A prefix holds all partitioning columns, so its rows are in one bin. */
+  /** Scans the rows of a prefix. It contains all partitioning columns, so these rows are in one bin. */
   override def prefixScan(
       prefixKey: UnsafeRow, colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
     enterKey(prefixKey, colFamilyName)
@@ -132,7 +133,7 @@ private[binshift] final class BinnedStateStore(
   override def release(): Unit = delegate.release()
   override def hasCommitted: Boolean = delegate.hasCommitted
 
-  /** Spark checks that a store was based on the id that the driver had for it. */
+  /** Returns the id that the driver knows as the base, because Spark checks that the store was based on it. */
   override def getStateStoreCheckpointInfo(): StateStoreCheckpointInfo = {
     val info = delegate.getStateStoreCheckpointInfo()
     if (info.stateStoreCkptId.isDefined && db.unknownBaseId.isDefined) {
@@ -142,7 +143,10 @@ private[binshift] final class BinnedStateStore(
     }
   }
 
-  /** Relies on Spark: of a join's store that counts the values of keys, it drops what a provider adds. So the other store tells. */
+  /**
+   * Adds binshift's metrics. Relies on Spark: it drops custom metrics of the store in which a join counts the values of keys, so
+   * the store with the values reports them for both.
+   */
   override def metrics: StateStoreMetrics = {
     val m = delegate.metrics
     val counts = for {
@@ -158,7 +162,10 @@ private[binshift] final class BinnedStateStore(
     if (db.pendingBins.missing > 0) db.pendingBins.require(db.bin)
   }
 
-  /** Before rows of a key are read or written: the database waits for them, or for their bin if they were not asked for. */
+  /**
+   * Called before rows of a key are read or written. The database waits for these rows or, if they weren't asked for, for their
+   * bin.
+   */
   override protected def enterKey(key: UnsafeRow, family: String): Unit = {
     setBin(key, family)
     if (db.pendingBins.missing > 0) askForRows()
@@ -184,13 +191,13 @@ private[binshift] final class BinnedStateStore(
     if (db.sample != null) db.sample.offer(bin, key, bins)
   }
 
-  /** Of an operator whose keys may change on their way to its state; else null. On the path of each operation. */
+  /** Checks the keys of an operator whose keys may change on their way to its state; otherwise null. Read by each operation. */
   private val check: KeyCheck = keyCheck(this)
 
   override protected def scanned(rows: StateStoreIterator[UnsafeRowPair], family: String): StateStoreIterator[UnsafeRowPair] =
     if (check == null) rows else check.scanned(rows, family)
 
-  /** Asks for the rows of all keys that the task has read since it was called last, and that are of bins which have not come. */
+  /** Asks for the rows of the keys that the task has read since the last call and whose bins haven't arrived. */
   private def askForRows(): Unit = touchedKeys.foreach { touched =>
     val fresh = touched.after(keysSeen)
     keysSeen += fresh.size
@@ -201,14 +208,17 @@ private[binshift] final class BinnedStateStore(
   private var keysSeen = 0
   private lazy val rowsOfKeys = new RowsOfKeys(delegate, db, binsOf)
 
-  /** The attempt that this was made for: operators in Python use it on another thread, which is of no task. */
+  /** The attempt of the task that created this store. Operators in Python call it on another thread, which belongs to no task. */
   private val attempt = Option(TaskContext.get()).map(_.taskAttemptId())
 
   if (binsOf.storeOfValues.isDefined) Option(TaskContext.get()).foreach(CountingStores.add(_, id, db))
 
   private def touchedKeys: Option[TouchedKeys] = attempt.flatMap(TouchedKeys.of)
 
-  /** A range is one key's, unless the family is read in order; its bounds then are of no key. */
+  /**
+   * Called before a range is read. If the family isn't read in order, the range is within one key, and either bound shows which
+   * one. Otherwise it may have rows of all bins.
+   */
   protected def enterRange(start: Option[UnsafeRow], end: Option[UnsafeRow], family: String): Unit =
     if (ColumnFamily.isReadInOrder(family) || start.isEmpty && end.isEmpty) db.pendingBins.requireAll()
     else start.orElse(end).foreach(enterBin(_, family))

@@ -27,7 +27,7 @@ private[provider] final class KeyCheck(
     task: TaskContext, id: StateStoreId, version: Long, db: BinnedRocksDB, binsOf: StoreBins, routing: EpochRouting,
     dir: => ControlDir) extends Logging {
   private val attempt = task.taskAttemptId()
-  /** `None` for a job from a thread of a foreign pool, which carries nothing of its epoch. */
+  /** `None` for a job from a thread of a foreign pool, which has no properties of its epoch. */
   private val isStepNext: Option[Boolean] =
     Option(task.getLocalProperty(BinshiftConf.StepHint)).map(_.split(':')).collect {
       case Array(run, epoch, isNext) if run == routing.run && epoch == version.toString => isNext.toBoolean
@@ -35,7 +35,7 @@ private[provider] final class KeyCheck(
   private var noted = Option.empty[ArrivedKeys]
   private var isFound = false
   private var refusal = Option.empty[Exception]
-  /** Of the key that was written last, and came; on the path of each write, so it is no option. */
+  /** Hash of the key that was written last, if that key arrived in a row. Not an `Option`, because each write reads it. */
   private var last = 0
   private var hasLast = false
 
@@ -44,13 +44,14 @@ private[provider] final class KeyCheck(
     noted
   }
 
-  /** The bin in which a key of `bin` is looked up. */
+  /** The bin in which to look up a key whose hash gives `bin`. */
   def toRead(bin: Int): Int = if (db.owns(bin) || arrived.isEmpty) bin else db.homeBin
 
   /**
-   * The bin in which `key` is written. Of a key that came, the database makes sure that its bin is owned.
+   * The bin in which to write `key`. If the key arrived in a row, this is the bin of its hash, and the database checks that the
+   * partition owns it.
    *
-   * @param hash of the key
+   * @param hash hash of the key
    */
   def toWrite(hash: Int, key: UnsafeRow, bins: KeyBins): Int = {
     val bin = bins.ofHash(hash)
@@ -68,12 +69,12 @@ private[provider] final class KeyCheck(
     }
   }
 
-  /** Rows of state that the task reads without naming their keys. */
+  /** Passes on rows that the task scans, and notes their keys as arrived, because the task didn't get them from a row. */
   def scanned(rows: StateStoreIterator[UnsafeRowPair], family: String): StateStoreIterator[UnsafeRowPair] =
     arrived.fold(rows) { keys =>
       val bins = binsOf.of(family)
       val known = rows.map { row =>
-        // Another one is kept in the place of a changed key, and goes there again when it is written.
+        // If the bin isn't owned, this is a changed key in its place, and it goes there again when it is written.
         val hash = bins.hash(row.key)
         if (db.owns(bins.ofHash(hash))) keys.add(hash, row.key, bins.hashes)
         row
@@ -83,7 +84,7 @@ private[provider] final class KeyCheck(
 
   private def found(columns: Seq[String]): Unit = {
     val changed = ChangedKeys(id.operatorId, binsOf.operatorName, columns, version)
-    // Durable before anything is committed that relies on it, and with it on the table in force.
+    // Has to be durable before the task commits state that relies on it, and so relies on the table in force.
     routing.sayOfChangedKeys(id.operatorId) {
       ChangedKeys.write(dir, changed)
       logWarning(
@@ -97,6 +98,6 @@ private[provider] final class KeyCheck(
     }
   }
 
-  /** Fails if a write was refused, also if the user's code has caught that. Called before the store is committed. */
+  /** Fails if a write was refused, even if the user's code has caught that exception. Called before the store is committed. */
   def requireAccepted(): Unit = refusal.foreach(throw _)
 }

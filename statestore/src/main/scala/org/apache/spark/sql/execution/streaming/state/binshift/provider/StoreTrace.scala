@@ -4,10 +4,10 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.sql.execution.streaming.state.binshift.Trace
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRouting, RoutingTable}
 
-/** What a store of a query writes into the trace, if there is one. Called by the store's task. */
+/** Writes the events of a query's store into the trace, if the run has one. Called by the store's task. */
 private[provider] final class StoreTrace(storeId: StateStoreId, routing: EpochRouting) {
 
-  /** The database was opened anew; `snapshot` is what it began with, of a version and an id. */
+  /** The database was opened anew. `snapshot` is the version and id of the snapshot that it began with. */
   def opened(version: Long, id: Option[String], isEmpty: Boolean, snapshot: (Long, Option[String])): Unit =
     if (isEmpty) Trace("opened", storeId, "run" -> routing.run, "version" -> version, "empty" -> true)
     else Trace("opened", storeId, "run" -> routing.run, "version" -> version, "id" -> id, "base" -> snapshot._1,
@@ -19,7 +19,7 @@ private[provider] final class StoreTrace(storeId: StateStoreId, routing: EpochRo
       "entry" -> routing.owners(version + 1).upTo(version).map(_.name.render), "logged_at" -> routing.ranAtMs(version),
       "bins" -> Trace.ranges(table.binsOf.lift(storeId.partitionId).toSeq.flatten), "takeover" -> isTakeOver)
 
-  /** A version was committed, as far as the task goes. */
+  /** The task has committed a version, which the driver may not have done yet. */
   def committed(version: Long, id: Option[String], hasChangelog: Boolean): Unit =
     Trace("committed", storeId, "run" -> routing.run, "version" -> version, "id" -> id, "changelog" -> hasChangelog)
 }

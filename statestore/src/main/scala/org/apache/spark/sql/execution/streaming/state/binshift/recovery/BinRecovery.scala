@@ -16,17 +16,18 @@ import org.apache.spark.sql.execution.streaming.state.binshift.storage._
 import org.apache.spark.util.Utils
 
 /**
- * Brings bins of a store to a version, from the checkpoint alone, along the way that each of them went.
+ * Rebuilds bins of a store as of a version from the checkpoint alone, wherever the bins have been.
  *
- * As [[RecoveryPlan]] has it: the bases are taken in first, from a private database for each; then the changes that other
- * partitions logged, version by version, while Spark replays what this one logged. Bins that are here and have another base,
- * or do not stay, are dropped before. Files are fetched a few ahead, on other threads; the database is changed by the
- * caller's alone. Keys are in their stored form, and no changelog is open.
+ * It carries out a [[RecoveryPlan]]. First it takes in the bases, each from a private database. Then it applies the changes that
+ * other partitions logged, version by version, while Spark replays the changelogs of this partition. Bins that are in the loaded
+ * snapshot but have another base, or don't stay, are dropped first. Other threads fetch a few files ahead; only the caller's
+ * thread changes the database. Keys are in their stored form, and no changelog is open.
  *
- * @param db      the database, which is changed
- * @param owner   the store that holds `bins` at `version`
- * @param ownSnapshotsUpTo later ones of `owner` are not read
- * @param held    if it is that of `db`, the snapshot that is loaded, of which `owner` replays its own changelogs
+ * @param db               the database, which is changed
+ * @param owner            the store that has `bins` at `version`
+ * @param held             the version of the snapshot that `db` has loaded, if `db` is the owner's database and Spark replays its
+ *                         changelogs
+ * @param ownSnapshotsUpTo snapshots of `owner` after this version aren't read
  */
 private[binshift] final class BinRecovery private (
     db: BinKeyedRocksDB, owner: StateStoreId, routing: EpochRouting, arguments: RocksDBArguments,
@@ -42,17 +43,17 @@ private[binshift] final class BinRecovery private (
   private var ahead: Option[(Long, HeldChanges)] = None
   private var own = Seq.empty[(Stretch, Set[Int])]
   private var reached = held.getOrElse(0L)
-  /** The bins of which there are rows here. */
+  /** The bins that have rows in the database. */
   private var present = Set.empty[Int]
   private var bytes = 0L
 
-  /** Whether anything came from another partition. */
+  /** True if anything came from another partition. */
   def hasAdopted: Boolean = sources.nonEmpty
 
-  /** Whether the changelog of `next` is the one to be replayed now. */
+  /** True if the changelog of `next` is the one to be replayed now. */
   def isBefore(next: Long): Boolean = reached == next - 1
 
-  /** Applies what other partitions changed up to version `to`. */
+  /** Applies the changes of other partitions up to version `to`. */
   def advance(to: Long): Unit = {
     if (changes.isEmpty) begin()
     while (nextChanges.exists(_._1 <= to)) {
@@ -65,7 +66,10 @@ private[binshift] final class BinRecovery private (
     reached = to
   }
 
-  /** Whether a record of the changelog that is being replayed is of one of `bins` and was not superseded by its base. */
+  /**
+   * True if Spark should apply a record of the changelog that is being replayed: the record's bin is wanted, and its base doesn't
+   * contain the record yet.
+   */
   def keeps(kind: RecordType.Value, logged: Array[Byte]): Boolean = {
     val native = RowForm.keyOf(kind, logged, arguments.conf)
     SourceFiles.familyOf(native, byNumber, arguments.useColumnFamilies).forall { family =>
@@ -96,7 +100,7 @@ private[binshift] final class BinRecovery private (
     Utils.createDirectory(scratch)
     present = held.fold(Set.empty[Int])(ownedAt)
     val plan = takeBases(RecoveryPlan.of(bins.toSeq.sorted, owner.partitionId, version, owners, newest))
-    // Only now: a base that cannot be read may give way to the snapshot that is loaded.
+    // Dropped only now, because a base that can't be read may be replaced by the snapshot that is loaded.
     drop(present -- plan.bases.values.flatten)
     val stretches = plan.stretches
     if (Trace.isOn && ownSnapshotsUpTo == Long.MaxValue) trace(plan)
@@ -104,7 +108,7 @@ private[binshift] final class BinRecovery private (
       s.partition == owner.partitionId && held.exists(s.first > _)
     }
     own = mine.map { case (stretch, of) => stretch -> of.toSet }
-    // A changelog is read once, whatever the number of stretches that it is in.
+    // Each changelog is read once, even if it belongs to several stretches.
     val reads = for ((stretch, of) <- others; v <- stretch.first to stretch.last) yield (stretch.partition, v, stretch.last, of)
     val jobs = reads.groupBy(r => (r._1, r._2)).toSeq.sortBy { case ((partition, v), _) => (v, partition) }.map {
       case ((partition, v), parts) =>
@@ -119,7 +123,7 @@ private[binshift] final class BinRecovery private (
     "bases" -> plan.bases.toSeq.map { case (s, of) => Seq[Any](s.partition, s.version, Trace.ranges(of)) },
     "stretches" -> plan.stretches.toSeq.map { case (s, of) => Seq[Any](s.partition, s.first, s.last, Trace.ranges(of)) })
 
-  /** The bins that the partition owned at a version of its own. */
+  /** The bins that the partition owned in its snapshot. */
   private def ownedAt(snapshot: Long): Set[Int] =
     owners.find(snapshot).fold(Set.empty[Int])(owners.table(_).binsOf.lift(owner.partitionId).toSeq.flatten.toSet)
 
@@ -129,7 +133,7 @@ private[binshift] final class BinRecovery private (
     rows.remove(sorted, !present(_))
   }
 
-  /** Takes in all bases; returns what was taken in the end. A base that cannot be read gives way to an older one. */
+  /** Takes in all bases, and returns the plan with those that were used. If a base can't be read, an older one replaces it. */
   private def takeBases(plan: RecoveryPlan): RecoveryPlan = {
     val foreign = plan.bases.toSeq.sortBy { case (s, _) => (s.partition, s.version) }
       .filterNot { case (s, _) => s.partition == owner.partitionId && held.contains(s.version) }
@@ -176,9 +180,10 @@ private[binshift] final class BinRecovery private (
   private def takeIn(from: BinKeyedRocksDB, of: Seq[Int]): Unit = {
     val native = RocksDBFields.native(from)
     val all = ColumnFamily.numbered(from, arguments.useColumnFamilies)
-    // Also those without a row: whichever base comes first, each attempt of a task gives them the same numbers.
+    // Creates families without rows, too. Otherwise their numbers would depend on the base that comes first, and differ between
+    // attempts of a task.
     if (arguments.useColumnFamilies) all.foreach(theirs => mine(theirs.family))
-    // Spark keeps the names of its temporary directories as long as the executor lives.
+    // Not one of Spark's temporary directories, because Spark remembers the names of those for as long as the executor lives.
     val dir = new File(scratch, s"base-${UUID.randomUUID()}")
     Utils.createDirectory(dir)
     val files = new SstFiles(dir, arguments.conf)
@@ -199,7 +204,7 @@ private[binshift] final class BinRecovery private (
     bytes += written.map(_.bytes).sum
   }
 
-  /** Row checksums cover the number of the family, which may be another one here. */
+  /** Writes rows one by one, because row checksums depend on the family's number, which is another one here. */
   private def putAnew(from: BinKeyedRocksDB, theirs: NumberedFamily, of: Seq[Int]): Unit = from.inStoredForm {
     val native = RocksDBFields.native(from)
     theirs.foreachRow(native, native.getDefaultColumnFamily, of) { (stored, value) =>
@@ -225,7 +230,7 @@ private[binshift] final class BinRecovery private (
     bytes += change.key.length + Option(change.value).fold(0)(_.length)
   }
 
-  /** The family of that name in the store that gets the bins, which is made where it is not there. */
+  /** The family of the same name in the store that gets the bins; creates it if necessary. */
   private def mine(family: ColumnFamily): NumberedFamily = families.getOrElseUpdate(family.name, {
       val number = Option.when(arguments.useColumnFamilies)(db.createColFamilyIfAbsent(family.name, family.isInternal))
       NumberedFamily(family, number)
@@ -241,13 +246,13 @@ private[binshift] final class BinRecovery private (
 }
 
 private[binshift] object BinRecovery {
-  /** For a store that has `held`, a snapshot of its own, loaded, and whose changelogs are about to be replayed. */
+  /** For a store that has loaded its own snapshot `held`, and is about to replay its changelogs. */
   def ofReplay(
       db: BinKeyedRocksDB, store: StateStoreId, routing: EpochRouting, arguments: RocksDBArguments,
       bins: Set[Int], version: Long, held: Long): BinRecovery =
     new BinRecovery(db, store, routing, arguments, bins, version, Some(held))
 
-  /** Adds `bins` to a store that has none of them, as `source` had them at `version`; returns rows and bytes. */
+  /** Adds `bins` to a store that has none of them, with the rows that `source` had at `version`. Returns the rows and bytes. */
   def adopt(
       db: BinKeyedRocksDB, source: StateStoreId, routing: EpochRouting, arguments: RocksDBArguments,
       bins: Seq[Int], version: Long, ownSnapshotsUpTo: Long = Long.MaxValue): (Long, Long) = {

@@ -32,7 +32,7 @@ private[binshift] final class BinReplay(
     recovery = None
   }
 
-  /** What the replay of `version` needs from other partitions; `None` if no switch affects the rest of the replay. */
+  /** The part of the replay of `version` that comes from other partitions; `None` if no switch affects the rest of the replay. */
   def of(version: Long): Option[BinnedFileManager.Replay] = {
     def isSwitched = ownersNow.changed(storeId.partitionId, version - 1, replayed - 1, bin => wanted.forall(_(bin)))
     Option.when(version <= replayed && (recovery.exists(_.isBefore(version)) || isSwitched)) {

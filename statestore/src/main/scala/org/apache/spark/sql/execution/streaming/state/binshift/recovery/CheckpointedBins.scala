@@ -15,9 +15,9 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreId
 /**
  * Reads bins of a partition from its checkpoint, as they were committed at a version.
  *
- * Opens a private copy of the partition in a temporary directory of the executor: the partition's own
- * executor is not involved, may be busy with a later version, and may be gone. What it adopted since its last snapshot
- * and nobody asks for is left out.
+ * It opens a private copy of the partition in a temporary directory of this executor. The partition's own executor isn't
+ * involved: it may be busy with a later version, or be gone. Bins that the partition adopted since its last snapshot are only
+ * recovered if they are wanted.
  *
  * @param source    store of the partition to read from
  * @param arguments the arguments of the adopting database
@@ -27,9 +27,8 @@ private[binshift] final class CheckpointedBins(
     source: StateStoreId, routing: EpochRouting, arguments: RocksDBArguments, point: String = "checkpoint.read") extends Logging {
 
   /**
-   * Calls `consume(step, family, key, value)` for each row of the bins of each step, step by step and
-   * family by family, in the order of keys, with values as they are stored; before all, `begin` gets the
-   * families.
+   * Calls `consume(step, family, key, value)` for each row of the bins of each step: step by step and family by family, in the
+   * order of keys, with values in their stored form. Calls `begin` with the families first.
    */
   def foreachStoredRow(version: Long, steps: Seq[(Int, Seq[Int])])(begin: Seq[NumberedFamily] => Unit)(
       consume: (Int, NumberedFamily, Array[Byte], Array[Byte]) => Unit): Unit = at(version, steps.flatMap(_._2)) { db =>
@@ -38,9 +37,9 @@ private[binshift] final class CheckpointedBins(
   }
 
   /**
-   * Calls `consume(family, key, value)` in the same order for each row of `bins`, which came to the partition with the step at `epoch`, as
-   * they are at `version`: what their old owners had committed, and what the partition has logged since. None of its snapshots of after the step
-   * is read.
+   * Calls `consume(family, key, value)` in the same order for each row of `bins`, which came to the partition with the step at
+   * `epoch`. The rows are those of `version`, rebuilt from what the old owners had committed and the changes that the partition
+   * has logged since. Snapshots that the partition made after the step aren't read.
    */
   def foreachRowSince(epoch: Long, version: Long, bins: Seq[Int])(
       consume: (NumberedFamily, Array[Byte], Array[Byte]) => Unit): Unit = {
@@ -61,14 +60,14 @@ private[binshift] final class CheckpointedBins(
       family.foreachRow(native, native.getDefaultColumnFamily, bins)((key, value) => consume(family, family.keyIn(key), value))
   }
 
-  /** The rows of `bins` at `version`. */
+  /** Counts the rows of `bins` at `version`. */
   def count(version: Long, bins: Seq[Int]): RowCounts = {
     val opened = openAt(version, idAt(version), bins.toSet)
     try new BinRows(opened, arguments.useColumnFamilies).count(bins)
     finally opened.close()
   }
 
-  /** All files of the partition at `version`, but for those that hold none of `bins`; `dir` is made for them. */
+  /** Links all files of the partition at `version` that may contain rows of `bins` into `dir`, which it creates. */
   def link(version: Long, bins: Seq[Int], dir: File): WholeFiles = {
     val opened = openAt(version, idAt(version), bins.toSet)
     try {
@@ -78,13 +77,14 @@ private[binshift] final class CheckpointedBins(
   }
 
   /**
-   * A private database with `bins` as they were at `version`; to be closed. Any thread may call.
+   * Opens a private database with `bins` as of `version`, which the caller closes. May be called on any thread.
    *
-   * @param id that of the version under checkpoint format 2
+   * @param id id of the version under checkpoint format 2
    */
   def openAt(version: Long, id: Option[String], bins: Set[Int]): BinKeyedRocksDB = {
     Faults.at(point, source.partitionId)
-    // Once more, and as a whole: the first time may have met a passing failure, or a list of files that is not understood.
+    // The second attempt reads everything. The first one may have failed for a passing reason, or because a list of files wasn't
+    // understood.
     try open(version, id, Some(bins))
     catch {
       case NonFatal(first) =>

@@ -19,7 +19,7 @@ private[binshift] final class HeldChanges private (inMemory: Seq[Change], rest: 
     rest.foreach(_.foreach(consume))
   }
 
-  /** Whether there are more than memory holds. */
+  /** True if there are more than memory holds. */
   def isInFile: Boolean = rest.isDefined
 
   override def close(): Unit = rest.foreach(r => Files.deleteIfExists(r.file.toPath))

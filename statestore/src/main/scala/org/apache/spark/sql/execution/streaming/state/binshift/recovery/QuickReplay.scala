@@ -18,22 +18,22 @@ import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinnedFi
 import org.apache.spark.util.ThreadUtils
 
 /**
- * Applies the records of a store's changelogs without looking up each row, as Spark does to keep count of rows: blocks are not
- * in the cache when a store is loaded, so that the lookups take most of a replay's time. What the records have added is
- * counted later, in a snapshot of the database as it was before.
+ * Applies the records of a store's changelogs without looking up each row. Spark looks rows up to keep count of them, and these
+ * lookups take most of a replay's time, because blocks aren't in the cache while a store is loaded. Instead, the rows that the
+ * records add are counted later, in a snapshot of the database as it was before.
  *
- * A short replay is left to Spark, and so is what the memory for keys has no room for.
+ * A short replay is left to Spark. So are the remaining records once the memory for keys is used up.
  *
- * Records are applied on the thread that loads the store. Counting is thread-safe. The snapshot has to be gone before the
- * database is closed: RocksDB refuses otherwise.
+ * Records are applied on the thread that loads the store. Counting is thread-safe. RocksDB can't close a database that has a
+ * snapshot, so this object has to be closed first.
  *
- * @param isIdle whether tasks leave a core
+ * @param isIdle whether a core is free of tasks
  */
 private[binshift] final class QuickReplay(db: ReplayingRocksDB, isIdle: () => Boolean) extends BinnedFileManager.Replay
   with AutoCloseable with Logging {
   import QuickReplay._
 
-  /** Spark asks for changelogs before it opens the database, too, and does not read them then. */
+  /** Evaluated late, because Spark also asks for changelogs before it opens the database, without reading them. */
   private lazy val native = RocksDBFields.native(db)
   private val options = new WriteOptions().setDisableWAL(true)
   private val batch = new WriteBatch()
@@ -42,10 +42,10 @@ private[binshift] final class QuickReplay(db: ReplayingRocksDB, isIdle: () => Bo
   private var isFull = false
   private var isTraced = false
 
-  /** The keys that were changed, and whether they are there since; guarded by this, like all that follows. */
+  /** The changed keys, and whether their rows exist after the changes. Guarded by this object, like all fields below. */
   private val changed = new TreeMap[Array[Byte], java.lang.Boolean](KeyRows.Order)
   private var before = Option.empty[Snapshot]
-  /** Prefixes of families that users do not see, as they are while records are applied. */
+  /** Prefixes of the families that Spark keeps for itself. */
   private var internal = Seq.empty[Array[Byte]]
   private var read = Option.empty[ReadOptions]
   private var bytes = 0L
@@ -54,10 +54,10 @@ private[binshift] final class QuickReplay(db: ReplayingRocksDB, isIdle: () => Bo
 
   private val isQueued = new AtomicBoolean
 
-  /** Whether it failed, or its rows were handed over. */
+  /** True if it failed, or has handed over its rows. */
   def isEnded: Boolean = synchronized(isClosed)
 
-  /** Whether nothing is left to be counted. */
+  /** True if no key is left to be counted. */
   def isOver: Boolean = synchronized(changed.isEmpty)
 
   override def begin(): Unit = ()
@@ -67,7 +67,7 @@ private[binshift] final class QuickReplay(db: ReplayingRocksDB, isIdle: () => Bo
       left -= 1
       true
     } else if (isFull || isCounted && !note(key, kind != RecordType.DELETE_RECORD)) {
-      // In the order of the records; and Spark's count goes on from here.
+      // First writes the earlier records, to keep their order, and because Spark counts from there.
       write()
       isFull = true
       true
@@ -93,21 +93,24 @@ private[binshift] final class QuickReplay(db: ReplayingRocksDB, isIdle: () => Bo
 
   override def fail(): Unit = close()
 
-  /** Counts in the background, with what tasks leave of the processor. */
+  /** Counts in the background, while tasks leave a core free. */
   def count(): Unit = if (!isQueued.getAndSet(true)) Counting.execute { () =>
     try while (synchronized(countSome())) if (!isIdle()) Thread.sleep(PauseMs)
     catch { case NonFatal(e) => logWarning("rows that were replayed are counted when their number is needed", e) }
     finally isQueued.set(false)
   }
 
-  /** Counts what is left, and hands over how many rows were added; once. Nothing has changed if the task is killed meanwhile. */
+  /**
+   * Counts the remaining keys, and returns how many rows were added. To be called once. If the task is killed meanwhile, nothing
+   * has changed.
+   */
   def settle(): RowCounts = synchronized {
     while (countSome()) Option(TaskContext.get()).foreach(_.killTaskIfInterrupted())
     close()
     added
   }
 
-  /** What was not counted never is. */
+  /** Ends the counting; keys that are left are never counted. */
   override def close(): Unit = synchronized {
     if (!isClosed) {
       isClosed = true
@@ -128,7 +131,7 @@ private[binshift] final class QuickReplay(db: ReplayingRocksDB, isIdle: () => Bo
     batch.clear()
   }
 
-  /** Whether there was room for the key. */
+  /** Remembers a changed key. Returns false if there is no room for it. */
   private def note(key: Array[Byte], isThere: Boolean): Boolean = synchronized {
     if (before.isEmpty) {
       internal = ColumnFamily.numbered(db, db.hasFamilies).filter(_.family.isInternal).map(_.prefix)
@@ -148,7 +151,7 @@ private[binshift] final class QuickReplay(db: ReplayingRocksDB, isIdle: () => Bo
     hasRoom
   }
 
-  /** Counts some of the keys; whether more are left. */
+  /** Counts some of the keys, and returns whether any are left. */
   private def countSome(): Boolean = {
     var n = 0
     while (n < KeysAtOnce && !changed.isEmpty && native.isOwningHandle) {
@@ -172,17 +175,20 @@ private[binshift] final class QuickReplay(db: ReplayingRocksDB, isIdle: () => Bo
 }
 
 private[binshift] object QuickReplay {
-  /** Of a load. Rows that are counted later are not in the metrics of the first epoch. */
+  /**
+   * The first records of a load, which Spark applies and counts. Rows that are counted later are missing in the metrics of the
+   * first epoch.
+   */
   private val RecordsBySpark = 1000
 
   private val BatchBytes = 1L << 20
   private val KeysAtOnce = 256
   private val PauseMs = 20L
 
-  /** Beside the key itself: its array, the node in the tree. */
+  /** Besides the key itself: its array, and its node in the tree. */
   private val BytesOfKey = 64L
 
-  /** For keys of all stores of an executor that are still to be counted. */
+  /** Bounds the uncounted keys of all stores of an executor. */
   private val MaxMemory = 64L << 20
   private val Memory = new AtomicLong
 

@@ -9,34 +9,34 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{Linea
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.Owners
 
 /**
- * Whether partitions can be rebuilt from the files that are there. It asks for the [[RecoveryPlan]] that a recovery would go by, and then
- * whether each file of that plan is listed, with all files that a snapshot consists of.
+ * Checks whether partitions can be rebuilt from the files in the checkpoint. It makes the [[RecoveryPlan]] by which a recovery
+ * would go, and looks for each file of that plan, including all files of which a snapshot consists.
  *
- * A cleanup may delete files while this looks. So what it finds missing has to be confirmed (`RecoveryCheck.confirmed`).
+ * A cleanup may delete files during the check. So a missing file has to be confirmed (`RecoveryCheck.confirmed`).
  *
- * Thread-safe. Lists each store once, and reads the list of files of each snapshot that is a base.
+ * Thread-safe. It lists each store once, and reads the list of files of each snapshot that is a base.
  *
- * @param version which is committed, and was the newest one when the check began
+ * @param version a committed version, which was the newest one when the check began
  */
 private[sql] final class RecoveryCheck(files: RetainedVersions.Files, version: Long) {
   private val owners = files.owners(version)
   private val table = owners.table(owners.at(version))
   private val stores = new ConcurrentHashMap[Int, Store]()
 
-  /** Those that own some of `bins` at the version. */
+  /** The partitions that own some of `bins` at the version. */
   def ownersOf(bins: Iterable[Int]): Set[Int] = bins.iterator.map(table.owner).toSet
 
-  /** All that own a bin at the version. */
+  /** All partitions that own a bin at the version. */
   def all: Set[Int] = table.assignment.toSet
 
-  /** The first thing found that keeps `partition` from being rebuilt; `None` if nothing does. */
+  /** The first missing file that keeps `partition` from being rebuilt; `None` if nothing is missing. */
   def missing(partition: Int): Option[String] = {
     val bins = table.binsOf.lift(partition).toSeq.flatten
-    // One without bins begins empty, whatever it has.
+    // A partition without bins begins empty, whatever files it has.
     if (version == 0 || bins.isEmpty) None
     else
       try {
-        // Spark loads the store itself from its newest snapshot on, wherever its bins come from; without any, from the start.
+        // Spark loads the store from its newest snapshot, wherever its bins come from, or from the start if there is none.
         val base = store(partition).newest(version)
         val plan = RecoveryPlan.of(bins, partition, version, owners, store(_).newest(_))
         val bases = (plan.bases.keySet ++ base.map(Snapshot(partition, _))).iterator
@@ -50,7 +50,7 @@ private[sql] final class RecoveryCheck(files: RetainedVersions.Files, version: L
 
   private def store(partition: Int): Store = stores.computeIfAbsent(partition, p => new Store(p))
 
-  /** One that is being looked at waits for nobody but those who look at the same store. */
+  /** Locks are per store, so a look at one store doesn't hold up looks at others. */
   private final class Store(partition: Int) {
     private lazy val committed = new CommittedFiles(
       partition, files.list(partition), Option.when(files.hasIds)(new Lineage(files.lineage(partition, _, _))), files, owners,
@@ -70,17 +70,18 @@ private[sql] object RecoveryCheck {
   private val MaxTries = 3
 
   /**
-   * What is missing of the partitions for which a check has found something, by partition.
+   * The partitions among `suspects` that still lack files, each with the missing file.
    *
-   * A check lists one store after the other. Meanwhile a store may upload a snapshot, and another one may then delete what the plan
-   * of the check still reads. And if few versions are retained, the version that is checked may not be by the end. So the
-   * partitions in question are checked once more, as of the newest version, which has to be retained afterwards.
+   * A check lists one store after the other. In the meantime, one store may upload a snapshot, after which another one may delete
+   * files that the plan still contains. And if few versions are retained, the checked version may no longer be among them at the
+   * end. So the suspects are checked again as of the newest version, and the result counts only if that version is still retained
+   * afterwards.
    *
-   * @param suspects what a check has found
-   * @param newest   the newest committed version
-   * @param retained how many versions are
-   * @param missing  checks partitions anew, as of a version
-   * @return `None` if the versions were overtaken each time
+   * @param suspects the findings of an earlier check
+   * @param newest   returns the newest committed version
+   * @param retained how many versions are retained
+   * @param missing  checks partitions again, as of a version
+   * @return `None` if newer versions overtook every try
    */
   @tailrec
   def confirmed(suspects: Map[Int, String], newest: () => Long, retained: Int, tries: Int = MaxTries)(
@@ -94,14 +95,14 @@ private[sql] object RecoveryCheck {
 }
 
 /**
- * The committed files of a store, whose ids are found where they are kept: in the commit log for the newest version, or
- * with a switch, and in changelogs for the versions before one of these.
+ * The committed files of a store. It finds their ids in the commit log (for the newest version), in the copies that are kept with
+ * switches, and in changelogs (for the versions before one of these).
  *
  * Used by one thread at a time.
  *
- * @param listed  what is in the store's directory
+ * @param listed  the files in the store's directory
  * @param lineage of the store, under checkpoint format 2
- * @param owners  those of `last`, the newest committed version
+ * @param owners  the owners as of `last`, the newest committed version
  */
 private[recovery] final class CommittedFiles(
     partition: Int, listed: => Seq[VersionFile], lineage: Option[Lineage], files: RetainedVersions.Files, owners: => Owners,
@@ -109,25 +110,27 @@ private[recovery] final class CommittedFiles(
   private lazy val names = listed.toSet
   private lazy val snapshots = new CommittedSnapshots(names.toSeq, lineage)
 
-  /** The newest snapshot that led to a version, which is committed. */
+  /** The newest snapshot from which one gets to a committed version. */
   def newest(version: Long): Option[Long] = {
     know(version)
     snapshots.newest(version)
   }
 
-  /** The first changelog that is not there, of versions that led to one for which `newest` was asked. */
+  /**
+   * The first missing changelog among versions `first` to `last`. `newest` must have been asked for a version at or after `last`.
+   */
   def lacking(first: Long, last: Long): Option[String] =
     (first to last).iterator.map(file(_, VersionFile.Changelog)).collectFirst {
       case Left(unknown) => unknown
       case Right(there) if !names(there) => there.name
     }
 
-  /** A file that `snapshot`, which is the newest one of some version, consists of and that is not there. */
+  /** A missing file of `snapshot`, which `newest` has returned. */
   def lackingOf(snapshot: Long): Option[String] =
     file(snapshot, VersionFile.Snapshot).fold(Some(_), files.absent(partition, _).headOption)
 
   private def know(version: Long): Unit = lineage.foreach { ids =>
-    // The first version from there on whose ids are known: bins moved at it, or it is the newest one.
+    // Ids are known for versions at which bins moved, and for the newest one. This is the first of those from `version` on.
     val known = owners.changes(version).headOption.fold(last)(owners.epoch)
     if (!ids.knows(known)) ids.add(known, files.id(partition, known))
   }

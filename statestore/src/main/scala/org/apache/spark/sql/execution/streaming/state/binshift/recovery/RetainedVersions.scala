@@ -9,37 +9,39 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{Linea
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRouting, Owners}
 
 /**
- * Which files of a store are kept: those that a recovery of any version reads that is retained, as [[RecoveryPlan]] has it.
+ * Decides which files of a store are kept: those that a recovery of any retained version would read, according to its
+ * [[RecoveryPlan]].
  *
- * A plan of a later version begins each bin with the same snapshot or with a newer one, and reads one changelog per version since.
- * So the oldest retained version decides, and whatever is newer than that is kept. Of that version, two things read files of
- * the store: its own load, from its newest committed snapshot on; and the recovery of bins that have left it, as long as
- * no later owner has a snapshot with them. Nobody else reads files that are older than the snapshot.
+ * It is enough to look at the oldest retained version, and to keep everything that is newer than what its recovery reads. For a
+ * later version, each bin begins with the same snapshot or a newer one, and the plan has one changelog per version since. Two
+ * things read files of this store for the oldest retained version: the store's own load, from its newest committed snapshot on;
+ * and the recovery of bins that have left the store, until a later owner has a snapshot with them. Nobody else reads files that
+ * are older than that snapshot.
  *
- * Called by maintenance threads, one at a time for a store, but for `committed`.
+ * Called by maintenance threads, one at a time for a store, except for `committed`.
  *
- * @param partition of the store
- * @param files     what is read for it
+ * @param partition the store's partition
+ * @param files     reads the files and ids that this needs
  */
 private[sql] final class RetainedVersions(partition: Int, files: RetainedVersions.Files) {
-  /** By the epoch at which they left: bins whose recovery read files of this store when that was looked at last. */
+  /** The bins that left at each epoch and whose recovery read files of this store at the last look. */
   private val departed = mutable.Map.empty[Long, Set[Int]]
   private val lineages = mutable.Map.empty[Int, Lineage]
   /** The versions that were loaded since the last look, with their ids, so that no changelog has to be read for them. */
   private val loaded = mutable.TreeMap.empty[Long, Option[String]]
 
-  /** The store is loaded with `version`, which so is committed. By the task; waits for no request. */
+  /** Called by the task when the store is loaded with `version`, which shows that the version is committed. Makes no request. */
   def committed(version: Long, id: Option[String]): Unit = loaded.synchronized {
     loaded(version) = id
     if (loaded.size > RetainedVersions.MaxLoaded) loaded -= loaded.firstKey
   }
 
   /**
-   * The version from which on files are kept; `None` if all are, or nothing is known to be committed.
+   * The version from which on files are kept; `None` if nothing may be deleted, or no version is known to be committed.
    *
-   * @param listed what is there
-   * @param retain how many versions are, up to the newest committed snapshot, as Spark counts them
-   * @param asWell a version that somebody else reads, such as one that follows the store's changes
+   * @param listed the files in the store's directory
+   * @param retain how many versions are retained up to the newest committed snapshot, as Spark counts them
+   * @param asWell a version that others still read, such as a copy that follows the store's changes
    */
   def keptFrom(listed: Seq[VersionFile], retain: Int, asWell: Option[Long]): Option[Long] = synchronized {
     for {
@@ -56,14 +58,14 @@ private[sql] final class RetainedVersions(partition: Int, files: RetainedVersion
     }
   }
 
-  /** The newest version that is known to be committed. Waits for no request. */
+  /** The newest version that is known to be committed. Makes no request. */
   def newestCommitted: Option[Long] = loaded.synchronized(loaded.lastOption.map(_._1))
 
   /**
-   * A changelog that is not there, though the store itself reads it if it is loaded as of `version`. Asks for nothing but what
-   * `keptFrom` knows by then.
+   * A missing changelog that the store itself would read when it is loaded at `version`. Makes no request for anything that
+   * `keptFrom` has asked for already.
    *
-   * @param version committed before the files were listed, so that they are among these
+   * @param version a version that was committed before the files were listed, so that its files are in the list
    */
   def lacking(listed: Seq[VersionFile], version: Long): Option[String] = synchronized {
     lazy val owners = files.owners(version)
@@ -71,14 +73,16 @@ private[sql] final class RetainedVersions(partition: Int, files: RetainedVersion
     for {
       base <- own.newest(version)
       lost <- own.lacking(base + 1, version)
-      // One without bins begins empty, whatever it has.
+      // A partition without bins begins empty, whatever files it has.
       if owners.table(owners.at(version)).binsOf.lift(partition).exists(_.nonEmpty)
     } yield lost
   }
 
   /**
-   * The oldest version of which a recovery of `retained`, or of a later version, reads a file for bins that have left this store; of
-   * those that are listed. What is gone cannot be kept. So a long history costs nothing.
+   * The oldest listed version that a recovery of `retained`, or of a later version, reads for bins that have left this store.
+   *
+   * Only switches since the oldest listed file matter, because files that are deleted already can't be kept any more. So the
+   * cost doesn't depend on how long the query has run.
    *
    * @param last the newest committed version
    */
@@ -98,7 +102,7 @@ private[sql] final class RetainedVersions(partition: Int, files: RetainedVersion
       for {
         (epoch, bins) <- departed.toSeq.sortBy(_._1)
         (owner, of) <- bins.groupBy(owners.table(owners.at(retained)).owner)
-        // Nothing can be deleted then, whoever else needs it: no other store is listed.
+        // Once the oldest file is needed, nothing can be deleted anyway, so no other store is listed.
         if !oldest.exists(_ <= first)
       } {
         val needed = RecoveryPlan.of(of.toSeq.sorted, owner, retained, owners, newest).oldest(partition, epoch)
@@ -110,7 +114,7 @@ private[sql] final class RetainedVersions(partition: Int, files: RetainedVersion
     }
   }
 
-  /** The newest version that is known to be committed. */
+  /** The newest version that is known to be committed. Takes over the ids of all loaded versions. */
   private def takeLoaded(): Option[Long] = {
     val taken = loaded.synchronized(loaded.toSeq)
     for ((version, id) <- taken; ids <- lineageOf(partition)) id.foreach(ids.add(version, _))
@@ -123,19 +127,19 @@ private[sql] final class RetainedVersions(partition: Int, files: RetainedVersion
 }
 
 private[sql] object RetainedVersions {
-  /** Loads between two looks of maintenance; of those before, changelogs tell the ids. */
+  /** How many loads are remembered between two looks of maintenance. The ids of earlier ones are read from changelogs. */
   private val MaxLoaded = 1000
 
-  /** What is asked about the stores of a checkpoint that have the same operator and name; by partition. */
+  /** Answers questions about the stores of one operator and name in a checkpoint, by partition. */
   private[sql] trait Files {
-    /** Whether names of files have ids, as under checkpoint format 2. */
+    /** True if the names of files contain ids, as under checkpoint format 2. */
     def hasIds: Boolean
     def list(partition: Int): Seq[VersionFile]
     def owners(version: Long): Owners
-    /** The id of a version that is committed, and newest or one at which bins moved. */
+    /** The id of a committed version, which is the newest one, or one at which bins moved. */
     def id(partition: Int, version: Long): String
     def lineage(partition: Int, version: Long, id: String): Seq[LineageItem]
-    /** The files that a snapshot consists of and that are not there. */
+    /** The missing files of a snapshot. */
     def absent(partition: Int, snapshot: VersionFile): Seq[String]
   }
 
@@ -144,7 +148,7 @@ private[sql] object RetainedVersions {
       ids: Boolean): RetainedVersions =
     new RetainedVersions(store.partitionId, filesOf(store, routing, conf, hadoopConf, ids))
 
-  /** @param store any of those with the operator and the name */
+  /** @param store any of the stores with this operator and name */
   def filesOf(
       store: StateStoreId, routing: EpochRouting, conf: RocksDBConf, hadoopConf: Configuration, ids: Boolean): Files =
     new Files {

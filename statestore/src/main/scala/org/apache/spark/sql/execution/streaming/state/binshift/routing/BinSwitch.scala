@@ -1,13 +1,13 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.routing
 
 /**
- * What changes for one partition at one epoch.
+ * The changes for one partition at one epoch.
  *
- * @param arriving  bins to adopt, by the partition that owned them at the epoch before
- * @param leaving   bins to release, ascending
- * @param staying   bins that were owned before and still are
- * @param isNew     whether the partition did not exist at the epoch before. If so, any files in its directory are from an earlier
- *                  life and must not be read.
+ * @param arriving bins to adopt, by the partition that owned them at the epoch before
+ * @param leaving  bins to release, ascending
+ * @param staying  bins that were owned before and still are
+ * @param isNew    whether the partition did not exist at the epoch before. If so, any files in its directory are from an earlier
+ *                 life and must not be read.
  */
 private[binshift] final case class BinSwitch(
     arriving: Map[Int, Seq[Int]],

@@ -118,7 +118,7 @@ private[sql] final class EpochRouting(
       true
     })
 
-  /** Whether this run has made a table durable for the epoch after `epoch`. */
+  /** True if this run has made a table durable for the epoch after `epoch`. */
   def hasStepAfter(epoch: Long): Boolean = log.allOf(epoch + 1).exists(_.run.contains(runId))
 
   /** The existing entries; lists them. */
@@ -129,7 +129,7 @@ private[sql] final class EpochRouting(
     (partitionsOf(epoch + 1) ++ log.names.filter(_.epoch > epoch).flatMap(log.unnamed).map(_.table.partitions)).max
 
   /**
-   * Whether the epoch of `version` was logged again since this run has run it, so that the query continues with another content.
+   * True if the epoch of `version` was logged again since this run has run it, so that the query continues with another content.
    * Reads the checkpoint.
    *
    * @param hasIds    whether the version's files have ids in their names. If so, nobody reads those of attempts that aren't committed.
@@ -145,15 +145,15 @@ private[sql] final class EpochRouting(
   /** When `epoch` was logged that this run has run; `None` if that is not known. */
   def ranAtMs(epoch: Long): Option[Long] = Option(loggedAt.get(epoch)).flatten
 
-  /** What the jobs of `epoch` say about shipping; `None` for jobs from threads of a foreign pool. */
+  /** The announcements of shipping orders that the jobs of `epoch` carry; `None` for jobs from threads of a foreign pool. */
   def shippingHints(epoch: Long): Option[Seq[ShippingHint]] =
     Option(TaskContext.get()).flatMap(c => Option(c.getLocalProperty(BinshiftConf.ShippingHint)))
       .flatMap(ShippingHint.parse(_, runId, epoch))
 
-  /** Whether the store of `partition` is to make a snapshot at `epoch`; false in jobs from threads of a foreign pool. */
+  /** Returns true if the store of `partition` should make a snapshot at `epoch`; false in jobs from threads of a foreign pool. */
   def wantsSnapshot(epoch: Long, partition: Int): Boolean = hint.exists(h => h.epoch == epoch && h.snapshots(partition))
 
-  /** Where the stores of `epoch` send their statistics; `None` for jobs from threads of a foreign pool. */
+  /** The address to which the stores of `epoch` send their statistics; `None` for jobs from threads of a foreign pool. */
   def reportAddress(epoch: Long): Option[CollectionAccumulator[Array[Byte]]] = ReportAddress.ofTask(runId, epoch)
 
   /** How many of its hottest keys a store should report at `epoch`; usually 0. */

@@ -42,14 +42,14 @@ private[binshift] final class Owners(known: Vector[RoutingEntry], read: EntryNam
   /** The epoch at which the table at `position` came into force. */
   def epoch(position: Int): Long = entry(position).epoch
 
-  /** Whether a table was in force before the one at `position`. */
+  /** True if a table was in force before the one at `position`. */
   def isAfterAnother(position: Int): Boolean = entry(position).previous.isDefined
 
-  /** Whether there was nothing before the table at `position`. */
+  /** True if there was nothing before the table at `position`. */
   def isFirst(position: Int): Boolean = entry(position).epoch == 0 && entry(position).step.isEmpty && !isAfterAnother(position)
 
   /**
-   * Whether any of the wanted bins came to or left `partition` at an epoch from `first` to `last`. Also true if that isn't known,
+   * True if any of the wanted bins came to or left `partition` at an epoch from `first` to `last`. Also true if that isn't known,
    * because the entry before has been deleted.
    */
   def changed(partition: Int, first: Long, last: Long, isWanted: Int => Boolean): Boolean =

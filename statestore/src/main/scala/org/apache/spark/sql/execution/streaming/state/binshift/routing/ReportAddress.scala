@@ -29,7 +29,7 @@ private[sql] final case class ReportAddress(
 }
 
 private[sql] object ReportAddress {
-  /** Where the task's job wants reports of `epoch`; jobs from threads of a foreign pool may not say so. */
+  /** The address for reports of `epoch` that the task's job carries. Jobs from threads of a foreign pool may not have one. */
   def ofTask(runId: String, epoch: Long): Option[CollectionAccumulator[Array[Byte]]] =
     hint(runId, epoch).map { case (_, accumulator) => deserialized(accumulator) }
 

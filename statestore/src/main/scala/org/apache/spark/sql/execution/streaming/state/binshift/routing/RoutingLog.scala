@@ -28,7 +28,7 @@ private[sql] final case class RoutingEntry private (
   def after(entry: RoutingEntry): RoutingEntry =
     RoutingEntry(epoch, table, step, Some(entry.name), run.getOrElse(""), writtenAtMs)
 
-  /** Whether this entry was made to follow `entry`. */
+  /** True if this entry was made to follow `entry`. */
   def follows(entry: RoutingEntry): Boolean =
     previous.exists(p => p == entry.name || p.checksum == EntryName.Unknown && p.epoch == entry.epoch)
 

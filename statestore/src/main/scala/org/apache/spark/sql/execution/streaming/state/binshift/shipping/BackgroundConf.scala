@@ -23,7 +23,7 @@ private[sql] final case class BackgroundConf(
     chunkBytes: Int, maxBytesPerSecond: Long, maxBytesInFlight: Long, maxStagedBytes: Long, bytesToSplit: Long, timeoutMs: Long,
     compactionPace: Long, auditedBins: Int, areAllCoresBusy: Boolean) {
 
-  /** What an executor sends in a second, as far as that can be told before tasks tell. */
+  /** The rate, in bytes per second, at which an executor is expected to send before tasks have shown a better one. */
   def expectedBytesPerSecond: Long = math.min(maxBytesPerSecond, CopyPace.FirstRate)
 }
 

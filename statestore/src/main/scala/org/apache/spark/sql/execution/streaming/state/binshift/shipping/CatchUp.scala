@@ -27,7 +27,7 @@ private[binshift] final class CatchUp {
     }
   }
 
-  /** Whether the step should wait, while `epoch` runs. */
+  /** True if the step should wait, while `epoch` runs. */
   def isAwaited(epoch: Long, lag: Long): Boolean =
     synchronized(lag > MaxLag && epoch - since < Patience)
 }

@@ -18,7 +18,7 @@ private[binshift] final class CopyPace(now: () => Long) {
 
   private var rate = FirstRate
   private var windowEnds = 0L
-  /** Whether the rate has held up copies in this window. */
+  /** True if the rate has held up copies in this window. */
   private var isLimit = false
   /** By how much longer the tasks took that ended in this window. */
   private val growths = mutable.ArrayBuffer.empty[Double]
@@ -29,7 +29,7 @@ private[binshift] final class CopyPace(now: () => Long) {
     rate
   }
 
-  /** Whether this is the lowest rate, so that copying can't be the reason if tasks take longer. */
+  /** True if this is the lowest rate, so that copying can't be the reason if tasks take longer. */
   def isLeast: Boolean = synchronized(rate == LeastRate)
 
   /**

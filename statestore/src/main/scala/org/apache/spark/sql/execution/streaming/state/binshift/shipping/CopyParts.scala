@@ -26,7 +26,7 @@ private[binshift] final class CopyParts(bins: Seq[ShippedBin]) {
 
   def isHeld(part: Int): Boolean = held(part)
 
-  /** Whether the part is held and was not handed over. */
+  /** True if the part is held and was not handed over. */
   def isLeft(part: Int): Boolean = held(part) && !handedOver(part)
 
   def binsLeft: Seq[Int] = bins.collect { case b if isLeft(b.step) => b.bin }

@@ -25,7 +25,7 @@ private[binshift] object ExecutorLoad {
 
   def hasFreeCore: Boolean = activeTasks() * coresPerTask < cores
 
-  /** Whether no task runs here. */
+  /** True if no task runs here. */
   def isIdle: Boolean = activeTasks() == 0
 
   /** Waits for a free core, but no longer than `maxNs`, so that copies progress on a busy executor, too. */

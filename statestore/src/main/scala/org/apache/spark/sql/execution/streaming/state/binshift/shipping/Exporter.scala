@@ -161,8 +161,8 @@ private[binshift] final class Exporter(
   }
 
   /**
-   * Whether to wait for the new owners' first epoch. Not if this store makes a snapshot in that epoch: the snapshot needs the number
-   * of rows that were sent, and would otherwise count them in the checkpoint.
+   * Returns true if sending should wait for the new owners' first epoch. It must not wait if this store makes a snapshot in that
+   * epoch: the snapshot needs the number of rows that were sent, and would otherwise count them in the checkpoint.
    */
   private def isBehindRows: Boolean = rows.nonEmpty && !mustSnapshot && !isCancelled && !isFirstEpochOver &&
     System.nanoTime() - madeAt < FirstEpochNs &&

@@ -148,7 +148,7 @@ private[shipping] object FetchedFiles {
       }
     }
 
-    /** Whether so little of the disk is left that these files should be deleted. */
+    /** True if so little of the disk is left that these files should be deleted. */
     def isScarce(dir: File): Boolean = dir.getUsableSpace < reserve(dir) / 2
 
     private def reserve(dir: File): Long = math.min(dir.getTotalSpace / ReservedPart, MaxReservedBytes)

@@ -7,7 +7,10 @@ import org.apache.spark.sql.execution.streaming.state.binshift.storage.FilesHere
 import org.apache.spark.sql.execution.streaming.state.binshift.Trace
 import org.apache.hadoop.fs.Path
 
-/** What this executor has of a store that comes to it: the files of a partition that moves, and those of a standby. */
+/**
+ * The files that this executor has fetched ahead for a store that comes to it: those of a partition that moves, and those of a
+ * standby.
+ */
 private[binshift] final class FilesFetchedAhead(root: String) extends FilesHere {
 
   override def begin(): Option[FilesHere.Loading] = {

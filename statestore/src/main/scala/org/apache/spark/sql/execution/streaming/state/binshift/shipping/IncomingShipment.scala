@@ -40,7 +40,7 @@ private[binshift] final class IncomingShipment(
   /** The one block that is on its way, if any. */
   private var underWay: Option[BlockFetch] = None
 
-  /** Where to fetch chunks from; `None` if that isn't known, or nobody sends any more. */
+  /** The executor from which to fetch chunks; `None` if it isn't known, or nobody sends any more. */
   private var place: Option[BlockManagerId] = None
   private var locatedAt = System.nanoTime() - LookNs
   /** The epoch that had begun when the driver was asked, if it knew nobody. */
@@ -53,14 +53,14 @@ private[binshift] final class IncomingShipment(
   private var untoldBytes = 0L
   private var isUntold = false
   private var isGivenUp = false
-  /** Whether another receiver has been served after this one. */
+  /** True if another receiver has been served after this one. */
   private var isDisplaced = false
   private var told: Future[Unit] = Future.unit
   /** The latest message to the sender; it may still be on its way. */
   private var started: Future[Any] = Future.unit
   private var toldAt = System.nanoTime()
 
-  /** Whether the sender has said how much it has sent, even if that is nothing yet. */
+  /** True if the sender has said how much it has sent, even if that is nothing yet. */
   def isHeard: Boolean = sender != ShipmentMarker.Nobody && place.nonEmpty
 
   /**
@@ -235,7 +235,7 @@ private[binshift] final class IncomingShipment(
 
   private def never(why: String): Nothing = throw new DamagedShipment(s"its piece ${next + 1} will not come: $why")
 
-  /** Where the sender is. Asks the driver if that isn't known, but not more often than each `afterNs`. */
+  /** Finds the sender. Asks the driver if the sender isn't known, but not more often than each `afterNs`. */
   private def located(begun: Long, afterNs: Long): Option[BlockManagerId] = {
     if (place.isEmpty && isOlder(locatedAt, afterNs)) {
       place = ShipmentBlocks.locate(markerId)

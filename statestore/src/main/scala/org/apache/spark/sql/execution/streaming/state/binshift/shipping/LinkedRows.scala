@@ -15,7 +15,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.storage.{RocksDBF
 private[shipping] final class LinkedRows(dir: File, families: Seq[NumberedFamily], conf: RocksDBConf) extends AutoCloseable {
   import LinkedRows._
 
-  /** Whether rows have checksums, which cover the number of their family. */
+  /** True if rows have checksums, which cover the number of their family. */
   private val areChecked = RowForm.hasChecksums(conf)
   private val numbered = families.map(f => f.family.name -> f).toMap
   private val merging = RocksDBFields.mergeOperator(conf)

@@ -38,7 +38,7 @@ private[shipping] final class OrderPart(
 
   def counts: Option[DepartingRows] = departing
 
-  /** Whether the step at the next epoch was prepared, and bins arrive here or leave with it. */
+  /** True if a prepared step takes effect at the next epoch, and bins arrive here or leave with it. */
   def isDueHere: Boolean = isDue && !order.isUrgent && (arriving.values ++ leaving.values).exists(_.exists(_.step == next))
 
   def awaitLinks(): Unit = {
@@ -94,7 +94,10 @@ private[shipping] final class OrderPart(
     arriving.getOrElse(source, Nil).map(_.bin).sorted == bins.sorted
   }
 
-  /** The counters for rows of `bins`, all of which leave at `version`, on demand or with whole files. Each counts some of the bins. */
+  /**
+   * The counters for rows of `bins`, all of which leave at `version`, on demand or with whole files. Each counts some of the
+   * bins.
+   */
   def leavingUncounted(version: Long, bins: Seq[Int]): Option[Seq[CountedLater]] = {
     val sent = exporter.map(e => CountedLater(leaving.values.flatten.map(_.bin).toSeq, e.sent, order.isOnDemand))
     // A snapshot would not wait for rows that are counted in the background.
@@ -113,16 +116,19 @@ private[shipping] final class OrderPart(
     else None
   }
 
-  /** Whether this store, which is empty, begins with the files of `source` at `version`, with `bins` as its own. */
+  /** True if this store, which is empty, begins with the files of `source` at `version`, with `bins` as its own. */
   def isSplit(version: Long, source: Int, bins: Seq[Int]): Boolean = order.base == version && !isReadInOrder &&
     order.splitTo(store.partitionId).exists { case (from, all) => from == source && all.sorted == bins.sorted }
 
   private def peer(partition: Int): StateStoreId = store.copy(partitionId = partition)
 
-  /** If so, the rows of a bin are scattered among others, and can't be dropped as a range. */
+  /** True if some family is read in order. Then the rows of a bin are scattered among others, and can't be dropped as a range. */
   private def isReadInOrder: Boolean = ColumnFamily.of(db, arguments.useColumnFamilies).exists(_.isReadInOrder)
 
-  /** On demand, rows are counted as they are sent; see [[leavingUncounted]]. */
+  /**
+   * Tells how to drop `bins`, all of which leave at `version`, if their rows were counted. On demand, rows are counted as they
+   * are sent; see [[leavingUncounted]].
+   */
   def departed(version: Long, bins: Seq[Int]): Option[DepartedBins] =
     for {
       step <- stepOf(leaving.values.flatten.toSeq, bins) if !order.isOnDemand
@@ -141,7 +147,7 @@ private[shipping] final class OrderPart(
     staged.foreach(s => Utils.tryLogNonFatalError(s.close()))
   }
 
-  /** Whether the store's families are known, which may be before the operator has asked for them. */
+  /** True if the store's families are known, which may be before the operator has asked for them. */
   private def hasFamilies: Boolean =
     !arguments.useColumnFamilies || ColumnFamily.of(db, useColumnFamilies = true).exists(_.name != ColumnFamily.Default.name)
 
@@ -150,8 +156,8 @@ private[shipping] final class OrderPart(
     shipped.groupMap(_.step)(_.bin).collectFirst { case (step, all) if all.sorted == bins.sorted => step }
 
   /**
-   * Begins to stage copies, from the base version on, but not after the switch, when the store may have come to another executor. A
-   * store that is loaded for the first time has no column families before its first commit.
+   * Begins to stage copies, at the base version or later. An urgent order's copies begin at the base only, because afterwards the
+   * switch is over. A store that is loaded for the first time has no column families before its first commit.
    */
   private def stageFrom(version: Long): Unit =
     if (staged.isEmpty && arriving.nonEmpty && (version == order.base || version > order.base && !order.isUrgent)) {

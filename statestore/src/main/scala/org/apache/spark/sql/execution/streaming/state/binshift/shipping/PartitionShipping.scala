@@ -9,10 +9,10 @@ import org.apache.spark.sql.execution.streaming.state.binshift.storage.{Departed
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 
 /**
- * One store's part in the orders that the driver announces: what it sends, and what it is about to get.
+ * One store's part in the orders that the driver announces: the bins that it sends, and the bins that it is about to get.
  *
- * Called by the store's task: `onLoad` and `onCommit` with every epoch, the rest at a switch. A store
- * that comes to another executor in the middle of an order stages anew there, and sends nothing.
+ * Called by the store's task: `onLoad` and `onCommit` with every epoch, the rest at a switch. A store that comes to another
+ * executor in the middle of an order stages anew there, and sends nothing.
  */
 private[binshift] final class PartitionShipping(
     store: StateStoreId,
@@ -27,21 +27,21 @@ private[binshift] final class PartitionShipping(
   private val times =
     new TaskTimes(CopyPace.here, () => ShippingThreads.copiedBytes.get, () => System.nanoTime())
 
-  /** Counts writes to bins that are about to leave; null if none are, for the write path's sake. */
+  /** Counts writes to bins that are about to leave. Null if there are none, because each write reads it. */
   def departing: DepartingRows = counts.orNull
 
-  /** Before the database changes or is closed. */
+  /** Called before the database changes or is closed. */
   def awaitLinks(): Unit = parts.foreach(_.awaitLinks())
 
-  /** After the version is loaded, and before its switch. */
+  /** Called after the version is loaded, and before its switch. */
   def onLoad(epoch: Long): Unit = {
-    // In real-time mode a task takes as long as its batch.
+    // In real-time mode, a task takes as long as its batch, whatever else runs.
     if (!conf.areAllCoresBusy) times.begin()
     routing.shippingHints(epoch).filter(_.nonEmpty || isConcerned).foreach(follow(epoch, _))
   }
 
   private def follow(epoch: Long, hints: Seq[ShippingHint]): Unit = {
-    // Whether or not this store can take part: its changes are wanted all the same.
+    // Computed even if this store can't take part in an order, because copies on other executors need its changes all the same.
     needed = hints.flatMap(neededFor).minOption
     val (kept, over) = parts.partition(p => hints.exists(_.order == p.order.id))
     over.foreach(_.close())
@@ -61,10 +61,13 @@ private[binshift] final class PartitionShipping(
     }
   }
 
-  /** Whether bins arrive here or leave at the next epoch, by a step that was prepared. */
+  /** True if bins arrive here or leave at the next epoch, by a step that was prepared. */
   def isStepNext: Boolean = parts.exists(_.isDueHere)
 
-  /** Rows went that were not counted, or what is loaded may be of another attempt than what was counted. */
+  /**
+   * Called when rows have changed without being counted, or when the loaded version may come from another attempt than the
+   * counted one.
+   */
   def invalidateCounts(): Unit = parts.flatMap(_.counts).foreach(_.invalidate())
 
   private def isConcerned: Boolean = parts.nonEmpty || needed.nonEmpty
@@ -89,7 +92,10 @@ private[binshift] final class PartitionShipping(
         None
     }
 
-  /** What goes wrong with copies must not fail the batch; without them, bins come from the checkpoint. */
+  /**
+   * Runs `body`, and leaves the order if that fails. A failing copy must not fail the batch; without it, bins come from the
+   * checkpoint.
+   */
   private def attempt(part: OrderPart)(body: => Unit): Boolean =
     try {
       body
@@ -101,34 +107,36 @@ private[binshift] final class PartitionShipping(
         false
     }
 
-  /** Bins that arrive with the steps that are waited for, and whose copies are not there yet, or far behind. */
+  /** The number of bins in the awaited steps whose copies aren't here yet, or are far behind. */
   def awaited: Int = parts.map(_.awaited).sum
 
-  /** Bins that arrive with the steps that are waited for, and of which there will be no copy. */
+  /** The number of bins in the awaited steps for which there will be no copy. */
   def givenUp: Int = parts.map(_.givenUp).sum
 
   /**
-   * The oldest version that is to be kept for copies: the one before the base of an order by which bins are to leave. Copies
-   * read the changes since the base, and the file of the base itself says which attempt committed it. Called by
-   * maintenance threads.
+   * The oldest version that copies still need: the one before the base of an order by which bins are to leave. Copies read the
+   * changes since the base, and the file of the base shows which attempt committed it. Called by maintenance threads.
    */
   def oldestNeeded: Option[Long] = needed
 
-  /** Bytes of rows that were copied so far, for all steps; they do not shrink while an order is open. */
+  /** Bytes of rows that were copied so far, for all steps. Doesn't shrink while an order is open. */
   def bytesCopied: Long = parts.map(_.bytesCopied).sum
 
-  /** The copy of `bins` that come from `source` with the switch at `version`, and their step. */
+  /** The copy of `bins`, which come from `source` with the switch at `version`, and their step. */
   def find(version: Long, source: Int, bins: Seq[Int]): Option[(StagedCopy, Int)] = {
-    // The task of a switch does what others do not.
+    // The time of this task isn't comparable with others, because it makes a switch.
     times.forget()
     parts.iterator.flatMap(_.find(version, source, bins)).nextOption()
   }
 
-  /** Whether `bins`, which arrive from `source` with the switch at `version`, come on demand. */
+  /** The copies through which `bins` come on demand, if they do so from `source` with the switch at `version`. */
   def onDemand(version: Long, source: Int, bins: Seq[Int]): Option[StagedBins] =
     parts.iterator.flatMap(_.onDemand(version, source, bins)).nextOption()
 
-  /** What counts rows of `bins`, all of which leave at `version`, on demand or with whole files: some of the bins each. */
+  /**
+   * The counters for rows of `bins`, all of which leave at `version`, on demand or with whole files. Each counts some of the
+   * bins.
+   */
   def leavingUncounted(version: Long, bins: Seq[Int]): Option[Seq[CountedLater]] =
     parts.iterator.flatMap(_.leavingUncounted(version, bins)).nextOption()
 
@@ -138,10 +146,10 @@ private[binshift] final class PartitionShipping(
     parts.iterator.flatMap(_.split(version, source, bins)).nextOption()
   }
 
-  /** Whether this store, which is empty, begins with the files of `source` at `version`, with `bins` as its own. */
+  /** True if this store, which is empty, begins with the files of `source` at `version`, with `bins` as its own. */
   def isSplit(version: Long, source: Int, bins: Seq[Int]): Boolean = parts.exists(_.isSplit(version, source, bins))
 
-  /** What is known of `bins`, all of which leave at `version`, if their rows were counted. */
+  /** The number of rows of `bins`, all of which leave at `version`, and how to drop them, if their rows were counted. */
   def departed(version: Long, bins: Seq[Int]): Option[DepartedBins] = {
     times.forget()
     parts.iterator.flatMap(_.departed(version, bins)).nextOption()

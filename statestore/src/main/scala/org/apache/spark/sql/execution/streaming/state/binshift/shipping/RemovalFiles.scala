@@ -106,7 +106,7 @@ private[shipping] final class RemovalFiles(dir: File, conf: RocksDBConf) extends
     files.remove(step).map(_ -> since)
   }
 
-  /** Whether one more file may be appended. Each is another file in the level that reads search first. */
+  /** True if one more file may be appended. Each is another file in the level that reads search first. */
   def hasRoomFor(step: Int): Boolean = synchronized(later.get(step).forall(_.size < RemovalFiles.MaxLater))
 
   private final class Writer(sst: SstFiles) extends RemovedKeys {

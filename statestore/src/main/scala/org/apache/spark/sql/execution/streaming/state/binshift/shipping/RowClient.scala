@@ -58,7 +58,7 @@ private[binshift] final class RowClient(
     !isOver
   }
 
-  /** Whether answers are outstanding. */
+  /** True if answers are outstanding. */
   def isAsking: Boolean = sent.nonEmpty
 
   /**
@@ -191,7 +191,7 @@ private final class Sent(keys: IndexedSeq[KeyRows], push: () => Future[Unit]) {
   private var taken = 0
   /** How many pieces of the answer have arrived. */
   var pieces = 0
-  /** Whether all pieces have arrived. */
+  /** True if all pieces have arrived. */
   var isAnswered = false
 
   /** Removes and returns the keys whose rows are in the next piece of the answer. */

@@ -45,7 +45,7 @@ private[binshift] final class RowSource(
   /** By receiver, the latest request, and when it was answered; `None` while it is being answered. */
   private val answered = mutable.Map.empty[Long, (Int, Option[Long])]
 
-  /** Whether new owners fetch rows, so that they don't wait for bins. */
+  /** True if new owners fetch rows, so that they don't wait for bins. */
   def isAsked: Boolean = wasAsked
 
   /** Begins to answer, because the links exist now. */
@@ -97,7 +97,10 @@ private[binshift] final class RowSource(
       case NonFatal(e) => logWarning(s"$store could not answer partition $target, which asks for rows", e)
     }
 
-  /** Whether to answer a request: it wasn't answered yet, or its answer seems to be lost. (Receivers ask again if they wait long.) */
+  /**
+   * Returns true if a request should be answered: it wasn't answered yet, or its answer seems to be lost. (Receivers ask again if
+   * they wait long.)
+   */
   private def begins(request: RowRequest): Boolean = answered.synchronized {
     val isWanted = answered.get(request.receiver).forall { case (number, at) =>
       request.number > number || request.number == number && at.exists(System.nanoTime() - _ > AgainNs)
@@ -129,7 +132,7 @@ private[binshift] final class RowSource(
     }
   }
 
-  /** Whether the piece before has arrived, so that only one is in flight. If it hasn't, the receiver will ask for all again. */
+  /** True if the piece before has arrived, so that only one is in flight. If it hasn't, the receiver will ask for all again. */
   private def hasCome(pushed: Future[Unit]): Boolean =
     ThreadUtils.awaitReady(pushed, Duration(conf.timeoutMs, TimeUnit.MILLISECONDS)).value.exists(_.isSuccess)
 

@@ -185,11 +185,11 @@ private object SentChunks {
   /** After this time without room, receivers are asked to report what they have. */
   private val FullNs = 200000000L
 
-  /** What was sent to a partition. */
+  /** The chunks that were sent to a partition. */
   private final class Target {
     var sent = 0
     var freed = 0
-    /** When it said last what it has, or began to have something to fetch. */
+    /** When the receiver reported last, or began to have something to fetch. */
     var heardAt = System.nanoTime()
     var isAbandoned = false
     /** Bytes of the chunks that wait, in their order. */

@@ -67,11 +67,11 @@ private[binshift] object ShipmentBlocks {
   }
 
   /**
-   * Puts a block into the store of the executor at `to`, without asking the driver where; the future fails if it cannot be
-   * reached.
+   * Puts a block into the store of the executor at `to`, whose address the caller knows. The future fails if that executor can't
+   * be reached.
    *
-   * Relies on Spark: an executor takes any block that another one uploads, as it does with replicas of cached blocks; it tells
-   * the driver of it. One that holds the block already keeps it as it is.
+   * Relies on Spark: an executor accepts any block that another one uploads, because replicas of cached blocks arrive in this
+   * way, and tells the driver about it. If it has the block already, it keeps that.
    */
   def push(to: BlockManagerId, id: BlockId, content: Array[Byte]): Future[Unit] = {
     val bytes = ByteBuffer.wrap(content)
@@ -84,7 +84,7 @@ private[binshift] object ShipmentBlocks {
     }
   }
 
-  /** Whether `place` is this executor. */
+  /** True if `place` is this executor. */
   def isMine(place: BlockManagerId): Boolean = place.executorId == here.executorId
 
   /** This executor's block manager. */
@@ -102,18 +102,18 @@ private[binshift] object ShipmentBlocks {
     content
   }
 
-  /** Whether this executor still has the block, which means that nobody has taken it. */
+  /** True if this executor still has the block, which means that nobody has taken it. */
   def isHere(id: BlockId): Boolean = blocks.getStatus(id).isDefined
 
   def isAnywhere(id: BlockId): Boolean = locate(id).nonEmpty
 
   /**
-   * The block, from the executor at `from`, without asking the driver.
+   * Fetches the block from the executor at `from`, without asking the driver.
    *
-   * Relies on Spark: any block of an executor can be fetched from it, whether the driver knows of it or not. If the executor doesn't have
-   * the block, it logs an error and tells the driver. So only ask for blocks that exist.
+   * Relies on Spark: any block of an executor can be fetched from it, whether the driver knows of it or not. If the executor
+   * doesn't have the block, it logs an error and tells the driver. So only ask for blocks that exist.
    *
-   * @throws java.io.IOException or another exception of Spark's, if the executor cannot be reached or has no such block
+   * @throws java.io.IOException or another exception of Spark's, if the executor can't be reached or doesn't have the block
    */
   def fetchFrom(from: BlockManagerId, id: BlockId): Array[Byte] =
     if (isMine(from)) {

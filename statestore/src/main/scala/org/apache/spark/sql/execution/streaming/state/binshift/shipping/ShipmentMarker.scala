@@ -41,7 +41,7 @@ private[binshift] final class ShipmentMarker(id: BlockId, sender: Long, targets:
   /** Nothing more will be sent. */
   def end(): Unit = enter(Over)
 
-  /** Whether nothing is sent until receivers have said what they have. */
+  /** Sets whether the sender waits until receivers have reported what they have. */
   def setFull(isFull: Boolean): Unit = enter(if (isFull) Full else Sending)
 
   /** One more chunk for `target` is in the block store, or was dropped. */
@@ -62,7 +62,7 @@ private[binshift] final class ShipmentMarker(id: BlockId, sender: Long, targets:
         null
       })
 
-  /** Whether the block exists. It is removed with the order's broadcast. */
+  /** True if the block exists. It is removed with the order's broadcast. */
   def isHere: Boolean = ShipmentBlocks.isHere(id)
 
   private def enter(next: Phase): Unit = synchronized {

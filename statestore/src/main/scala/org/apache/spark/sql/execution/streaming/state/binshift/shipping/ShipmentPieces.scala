@@ -1,7 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 
 /**
- * The sizes of a shipment's chunks, and how often a receiver reports what it has; both ends compute the same.
+ * The sizes of a shipment's chunks, and how often a receiver reports its progress. Sender and receiver compute the same numbers.
  *
  * @param chunkBytes size of a chunk before compression
  * @param toldBytes  bytes after which a receiver reports: a share of the bytes that may be in flight
@@ -9,12 +9,12 @@ package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 private[shipping] final case class ShipmentPieces(chunkBytes: Int, toldBytes: Long)
 
 private[shipping] object ShipmentPieces {
-  /** The least size of a chunk, unless the setting is smaller. */
+  /** The smallest size of a chunk, unless the setting is smaller. */
   private val LeastBytes = 1L << 18
 
   /**
-   * The sender has a buffer for each receiver, and they share what one would have. A chunk is of no more than goes in a second,
-   * since a pace is kept by waiting between chunks.
+   * Computes the sizes for a store. The sender has a buffer for each receiver, and together they have the size of one chunk. A
+   * chunk is no larger than what may be sent in a second, because the sender keeps to the pace by waiting between chunks.
    *
    * @param receivers how many partitions the store sends to
    */

@@ -5,72 +5,76 @@ import java.util.concurrent.atomic.AtomicLong
 
 import org.apache.spark.util.ThreadUtils
 
-/** The threads of an executor that ship in the background, and what they share. */
+/** The threads that ship bins in the background on an executor, and the counters that they share. */
 private[binshift] object ShippingThreads {
-  /** Bins are in no hurry, and the cores are the stream's. */
+  /** One is enough, because shipping isn't urgent and the cores belong to the stream. */
   private val Exports = 1
-  /** As many sources are followed at a time, since following one is waiting for the checkpoint's file system above all. */
+  /**
+   * How many sources are followed at the same time. More than one, because a follower mostly waits for the checkpoint's file
+   * system.
+   */
   val Followed = 4
   private val MaxWaiting = 64
   private val Answers = 4
   private val Freed = 2
 
-  /** Short jobs, one per store that gives bins away, which its next epoch waits for; they wait for RocksDB. */
+  /** Short jobs, one per store that gives bins away. They wait for RocksDB, and the store's next epoch waits for them. */
   lazy val links: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("binshift-link", MaxWaiting)
 
   /** Long jobs, one per store that gives bins away. */
   lazy val exports: ThreadPoolExecutor = ThreadUtils.newDaemonFixedThreadPool(Exports, "binshift-export")
 
-  /** A thread for each store that gives bins away on demand, since new owners wait for each of them. */
+  /** One thread per store that gives bins away on demand, because new owners wait for each of these stores. */
   lazy val onDemand: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("binshift-on-demand", MaxWaiting)
 
-  /** Counts rows of files, which snapshots wait for; as fast as one core can. */
+  /** Counts rows of files as fast as one core can, because snapshots wait for the numbers. */
   lazy val counts: ThreadPoolExecutor = ThreadUtils.newDaemonFixedThreadPool(1, "binshift-count")
 
-  /** Notes the rows of bins that are audited; the snapshots that they are read from keep databases from being closed. */
+  /** Notes the rows of bins that are audited. No database can be closed while it has the snapshot from which they are read. */
   lazy val notes: ThreadPoolExecutor = ThreadUtils.newDaemonFixedThreadPool(1, "binshift-audit-notes")
 
-  /** Audits, which read the checkpoint and tell the driver. */
+  /** Runs audits, which read the checkpoint and report to the driver. */
   lazy val audits: ThreadPoolExecutor = ThreadUtils.newDaemonFixedThreadPool(1, "binshift-audit")
 
-  /** Makes files of deletions; what is late is done without. */
+  /** Makes files of deletions. A switch doesn't wait for files that aren't ready. */
   lazy val removals: ThreadPoolExecutor = ThreadUtils.newDaemonFixedThreadPool(1, "binshift-removals")
 
-  /** Frees what receivers have; may wait for those that read. */
+  /** Frees blocks that receivers have taken. May wait for somebody who reads such a block. */
   lazy val freeing: ScheduledExecutorService = ThreadUtils.newDaemonThreadPoolScheduledExecutor("binshift-free", Freed)
 
-  /** Closes copies, which may wait for who reads a checkpoint for them. */
+  /** Closes copies. May wait for a thread that reads a checkpoint for them. */
   lazy val closing: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("binshift-close", MaxWaiting)
 
-  /** Looks for requests for rows, with a pause of milliseconds, as long as a store here may be asked for some. */
+  /** Polls for requests for rows, every few milliseconds, while a store on this executor may be asked for rows. */
   lazy val polling: ScheduledExecutorService = ThreadUtils.newDaemonSingleThreadScheduledExecutor("binshift-row-requests")
 
-  /** Looks up and sends the rows that are asked for; who asks waits. */
+  /** Looks up and sends requested rows, for which tasks wait. */
   lazy val answers: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("binshift-rows", Answers)
 
-  /** Short turns, some per source of bins that stores here are about to get. */
+  /** Short turns, some for each source of bins that stores of this executor are about to get. */
   lazy val staging: ScheduledExecutorService =
     ThreadUtils.newDaemonThreadPoolScheduledExecutor("binshift-stage", Followed)
 
   /**
-   * Wait for other executors, some of which may not answer for minutes; [[BlockFetch]] bounds how many fetch, and
-   * each copy begins to send one thing at a time, as does who asks for rows. An answer is sent as often as it is asked for.
+   * Waits for other executors, some of which may not answer for minutes. The number of threads is bounded elsewhere:
+   * [[BlockFetch]] limits fetches, each copy and each [[RowClient]] sends one thing at a time, and an answer is only sent when it
+   * is asked for.
    */
   lazy val fetches: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("binshift-fetch")
 
-  /** Long turns, which sleep as the pace demands: whole partitions are fetched one after the other. */
+  /** Long turns, which fetch whole partitions one after the other and sleep to keep to the pace. */
   lazy val warming: ScheduledExecutorService = ThreadUtils.newDaemonSingleThreadScheduledExecutor("binshift-warm")
 
-  /** Standbys talk to the driver; short turns. */
+  /** Short turns in which standbys talk to the driver. */
   lazy val standbyTurns: ScheduledExecutorService = ThreadUtils.newDaemonSingleThreadScheduledExecutor("binshift-standby-turn")
 
-  /** Standbys follow the checkpoint; turns of an interval's length, which mostly wait for it. */
+  /** Turns in which standbys follow the checkpoint. They last up to an interval, and mostly wait. */
   lazy val standbys: ThreadPoolExecutor = ThreadUtils.newDaemonFixedThreadPool(Followed, "binshift-standby")
 
   /** Bytes of all standbys on this executor. */
   val standbyBytes = new AtomicLong()
 
-  /** Bytes of all copies that wait on this executor. */
+  /** Bytes of all copies that wait on this executor for their switch. */
   val stagedBytes = new AtomicLong()
 
   /** Bytes that this executor has copied from or to others in the background. */
@@ -80,11 +84,11 @@ private[binshift] object ShippingThreads {
   private val receiving = new Meter
 
   /**
-   * Blocks until `bytes` more may be sent at the measured pace, `bound` bytes per second at most; or at the least rate while no
-   * core is free.
+   * Blocks until `bytes` more may be sent at the measured pace, but at most at `bound` bytes per second. While no core is free,
+   * only the least rate is kept up.
    *
-   * @param areAllCoresBusy whether tasks have all cores all the time, also when they have nothing to do: none is waited for, and
-   *                        the pace is not measured
+   * @param areAllCoresBusy whether tasks occupy all cores all the time, even when they have nothing to do. Then this doesn't wait
+   *                        for a free core, and doesn't measure the pace.
    */
   def pace(bytes: Long, bound: Long, areAllCoresBusy: Boolean): Unit = {
     val rate = rateWithin(bound, areAllCoresBusy)
@@ -96,23 +100,23 @@ private[binshift] object ShippingThreads {
         math.min(Meter.costNs(bytes, math.min(rate, CopyPace.LeastRate)) - Meter.costNs(bytes, rate), Meter.MaxWaitNs))
   }
 
-  /** Counts `bytes` as sent, without a wait. */
+  /** Counts `bytes` as sent, without waiting. */
   def charge(bytes: Long, bound: Long, areAllCoresBusy: Boolean): Unit =
     count(bytes, sending.charge(bytes, rateWithin(bound, areAllCoresBusy)), bound)
 
-  /** Whether what was sent is within the rate. */
+  /** True if the bytes that were sent are within the rate. */
   def maySend(): Boolean = sending.waitNs <= 0
 
   /** Counts `bytes` as received. */
   def received(bytes: Long, bound: Long, areAllCoresBusy: Boolean): Unit =
     count(bytes, receiving.charge(bytes, rateWithin(bound, areAllCoresBusy)), bound)
 
-  /** Whether what was received is within the rate. */
+  /** True if the bytes that were received are within the rate. */
   def mayReceive(): Boolean = receiving.waitNs <= 0
 
   /**
-   * Counts `bytes` of a checkpoint, and waits as the pace demands, but reads [[CopyPace.FirstRate]] a second at least: who reads
-   * holds a thread that others need.
+   * Counts `bytes` that were read from a checkpoint, and waits to keep to the pace. It allows at least [[CopyPace.FirstRate]]
+   * bytes per second, because the reader holds a thread that others need.
    */
   def receivedOfCheckpoint(bytes: Long, bound: Long, areAllCoresBusy: Boolean): Unit = {
     received(bytes, bound, areAllCoresBusy)

@@ -6,15 +6,15 @@ import org.apache.spark.sql.execution.streaming.state.binshift.storage.{RocksDBA
 import org.apache.spark.sql.execution.streaming.state.{RecordType, StateStoreId}
 
 /**
- * The changes that a store has committed, version by version, from its changelogs.
+ * Reads the changes that a store has committed, version by version, from its changelogs.
  *
- * Any thread may use it that may use `idOf`; each call reads a file of the checkpoint.
+ * May be used by any thread that may call `idOf`. Each call reads a file of the checkpoint.
  *
- * @param idOf the id under which it committed a version
+ * @param idOf returns the id under which the store committed a version
  */
 private[binshift] final class SourceChanges(source: StateStoreId, arguments: RocksDBArguments, idOf: Long => Option[String]) {
 
-  /** Calls `consume(kind, native key, value)` for each record; values are as they are stored. */
+  /** Calls `consume(kind, native key, value)` for each record. Values are in their stored form. */
   def foreach(version: Long)(consume: (RecordType.Value, Array[Byte], Array[Byte]) => Unit): Unit = {
     val manager = VersionFile.opened(source, arguments.conf, arguments.hadoopConf)
     try {
@@ -30,7 +30,7 @@ private[binshift] final class SourceChanges(source: StateStoreId, arguments: Roc
 }
 
 private[binshift] object SourceChanges {
-  /** The id under which `source` committed `version`; only checkpoint format 2 has ids. */
+  /** The id under which `source` committed `version`; `None` unless the checkpoint has format 2. */
   def idOf(source: StateStoreId, version: Long, routing: EpochRouting, arguments: RocksDBArguments): Option[String] =
     Option.when(arguments.enableStateStoreCheckpointIds)(routing.checkpointIds(version).of(source))
 }

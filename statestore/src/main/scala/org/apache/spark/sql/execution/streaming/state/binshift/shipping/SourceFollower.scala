@@ -12,11 +12,10 @@ import org.apache.spark.sql.execution.streaming.state.binshift.storage.RocksDBAr
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 
 /**
- * Brings on all copies of an order that stores of this executor make of one source's bins. What comes from the source's
- * executor is of one copy; changelogs, and the checkpoint where that is needed, are read once for all copies.
+ * Makes progress with all copies that stores of this executor make of one source's bins in an order. Each copy gets a shipment of
+ * its own from the source's executor, but the source's changelogs, and its checkpoint if necessary, are read once for all copies.
  *
- * Runs on one thread at a time, in turns, as [[ShippingThreads.staging]] has room. What goes wrong with a copy does not
- * concern the others.
+ * It works in turns, one at a time, on the threads of [[ShippingThreads.staging]]. If one copy fails, the others continue.
  */
 private[binshift] final class SourceFollower private (
     source: StateStoreId, order: ShippingOrder, routing: EpochRouting, arguments: RocksDBArguments) extends Logging {
@@ -28,7 +27,7 @@ private[binshift] final class SourceFollower private (
   private var isWoken = false
   private var delayMs = MinDelayMs
   private val ids = new SourceIds(source, routing, arguments)
-  /** How many times in a row the next changelog could not be read. */
+  /** How many times in a row the next changelog couldn't be read. */
   private var misses = 0
 
   /** Called when there may be something to do. */
@@ -70,7 +69,9 @@ private[binshift] final class SourceFollower private (
     isFirst
   }
 
-  /** Turns come in quick succession while there is something to do or an epoch waits, and else more rarely. */
+  /**
+   * Schedules the next turn: soon if there is something to do or an epoch waits, and otherwise after longer and longer delays.
+   */
   private def end(isBusy: Boolean): Unit = synchronized {
     isRunning = false
     val isAwaited = order.isUrgent && (!order.isOnDemand || copies.exists(_.isAskedFor))
@@ -79,14 +80,17 @@ private[binshift] final class SourceFollower private (
     if (copies.exists(!_.isFailed)) schedule(if (isBusy) pauseMs else if (isWoken) 0 else delayMs)
   }
 
-  /** A copy that the next epoch takes cannot wait, nor can one that this epoch waits for, or that has fallen behind. */
+  /**
+   * The pause between two turns that have something to do. There is none while a core is free, or if a copy is hurried: an epoch
+   * waits for it, the next epoch takes it, or it has fallen behind.
+   */
   private def pauseMs: Long =
     if (order.isUrgent && !order.isOnDemand || copies.exists(_.isHurried) || ExecutorLoad.hasFreeCore) 0 else BusyDelayMs
 
   /** @return whether something was done, so that more may be possible */
   private def bringOn(): Boolean = {
     val all = copies
-    // The first store of this executor that enters an epoch shows that all versions before are committed.
+    // When the first store of this executor enters an epoch, all earlier versions are committed.
     val begun = all.map(_.begun).maxOption.getOrElse(-1L)
     val received = all.map(_.receive(ids))
     received.contains(true) || readCheckpoint(all, begun) || follow(all, begun) ||
@@ -94,8 +98,8 @@ private[binshift] final class SourceFollower private (
   }
 
   /**
-   * Copies whose shipment cannot be used, or that failed and are made anew, are read from the checkpoint. They have a
-   * base of their own: the newest version, so that no older one has to be there.
+   * Reads the checkpoint for copies whose shipment can't be used, or that failed and are made again. Their base is the newest
+   * version instead of the order's base, which may have been deleted.
    */
   private def readCheckpoint(all: Seq[StagedCopy], begun: Long): Boolean = {
     val base = if (order.isUrgent) order.base else begun
@@ -126,7 +130,7 @@ private[binshift] final class SourceFollower private (
     }
   }
 
-  /** Applies a changelog to the copies that are furthest behind. */
+  /** Applies the next changelog to the copies that are furthest behind. */
   private def follow(all: Seq[StagedCopy], begun: Long): Boolean = {
     val following = all.filter(c => c.isStaged && !order.isUrgent)
     following.map(_.version).minOption.filter(_ < begun).exists { version =>
@@ -149,7 +153,10 @@ private[binshift] final class SourceFollower private (
     }
   }
 
-  /** Throws if no copy was changed; a copy that was changed in part is made again. */
+  /**
+   * Applies a changelog. Throws if it can't be read and no copy has changed yet; copies that may have changed in part are made
+   * again.
+   */
   private def advance(members: Seq[StagedCopy], version: Long, begun: Long): Unit = {
     val ofBin = members.flatMap(c => c.binsHeld.map(_ -> c)).toMap
     var isBegun = false
@@ -173,15 +180,15 @@ private[binshift] final class SourceFollower private (
 private[binshift] object SourceFollower {
   private val MinDelayMs = 10L
   private val MaxDelayMs = 320L
-  /** A few times the duration of a turn. */
+  /** A few times as long as a turn takes. */
   private val BusyDelayMs = 150L
 
-  /** How often a changelog is read again before the copies that need it are made again. */
+  /** How many times a changelog is read again before the copies that need it are made again. */
   private val MaxMisses = 3
 
   private val followers = new ConcurrentHashMap[(String, StateStoreId), SourceFollower]()
 
-  /** From now on, the follower brings on `copy` of the order. */
+  /** Hands `copy` to the follower of its source in the order, creating the follower if necessary. */
   def join(copy: StagedCopy, order: ShippingOrder, routing: EpochRouting): SourceFollower =
     followers.compute((order.id, copy.source),
       (_, known) => {
@@ -196,7 +203,7 @@ private[binshift] object SourceFollower {
   def leave(copy: StagedCopy, order: ShippingOrder): Unit =
     followers.computeIfPresent((order.id, copy.source), (_, follower) => if (follower.remove(copy)) null else follower)
 
-  /** Runs `body` with the locks of all copies. They are locked in order, which excludes deadlocks. */
+  /** Runs `body` with the locks of all copies, which are taken in order to exclude deadlocks. */
   private def locked(copies: Seq[StagedCopy])(body: => Unit): Unit = copies match {
     case first +: rest => first.exclusively(locked(rest)(body))
     case _ => body

@@ -9,18 +9,18 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRout
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.RocksDBArguments
 
 /**
- * The ids under which a source committed its versions, while copies of an order follow it. Copies may take longer than Spark
- * keeps its commit log. From there on, the source's changelogs say it, which are kept as long as the order.
+ * The ids under which a source committed its versions. Copies that follow the source may take longer than Spark keeps its commit
+ * log. After that, the ids come from the source's changelogs, which are kept for as long as the order.
  *
  * Used by one thread at a time.
  */
 private[shipping] final class SourceIds(source: StateStoreId, routing: EpochRouting, arguments: RocksDBArguments) {
   private val led = mutable.TreeMap.empty[Long, String]
-  /** The newest version that is purged from the commit log. */
+  /** The newest version that Spark has purged from the commit log. */
   private var purged = -1L
 
   /**
-   * Only checkpoint format 2 has ids.
+   * The id of `version`; `None` unless the checkpoint has format 2.
    *
    * @param begun the newest committed version
    */
@@ -34,7 +34,7 @@ private[shipping] final class SourceIds(source: StateStoreId, routing: EpochRout
     }
   }
 
-  /** Goes back through the changelogs, each of which has the ids of those before it. */
+  /** Searches the changelogs from the newest one back. Each contains the ids of the versions before it. */
   private def look(version: Long, begun: Long): Option[String] = routing.committedId(source, begun).flatMap { id =>
     val files = VersionFile.opened(source, arguments.conf, arguments.hadoopConf)
     try {

@@ -16,13 +16,13 @@ import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinnedFi
 import org.apache.spark.util.Utils
 
 /**
- * A store from whose files new partitions of its executor begin: all of its files, as they are at the version that was just
- * committed. Each of them drops the bins that are not its own, so that no row is read to be moved.
+ * Offers all files of a store, as of the version that was just committed, to new partitions on this executor. Each of them begins
+ * with the files and drops the bins that belong to others, so no row has to be read.
  *
- * Made on the task's thread right after the commit. The files are linked in the background, as those of an [[Exporter]] are.
- * Then the rows that leave are counted, which both ends need to know, and nobody waits for.
+ * It is created on the task's thread right after the commit. The files are linked in the background, like those of an
+ * [[Exporter]]. After that, the rows that leave are counted. Both sides need the numbers, but nobody waits for them.
  *
- * @param attempt which commit the files are of, see [[CommittedFile]]
+ * @param attempt identifies the commit of the files, see [[CommittedFile]]
  */
 private[shipping] final class SplitSource(
     store: StateStoreId, order: ShippingOrder, attempt: String, db: ShippingStore, useColumnFamilies: Boolean)
@@ -43,7 +43,7 @@ private[shipping] final class SplitSource(
   }
   here.put(Key(order.broadcast, store), this)
 
-  /** Waits, even on an interrupted thread, until the database may change or be closed. */
+  /** Returns when the database may change or be closed. Works on an interrupted thread, too. */
   def awaitLinks(): Unit = links.handle[Unit]((_, _) => ()).join()
 
   /** The count of leaving rows, or `None` if they are not counted. Known once the links are made or have failed. */
@@ -52,7 +52,7 @@ private[shipping] final class SplitSource(
     Option.when(counts.forall(c => !c.isOver || c.rows.nonEmpty))(LaterCount.sum(counts))
   }
 
-  /** Offers no more files; counting goes on. */
+  /** Ends the offer; counting continues. */
   def close(): Unit = {
     awaitLinks()
     here.remove(Key(order.broadcast, store), this)
@@ -67,7 +67,7 @@ private[shipping] final class SplitSource(
     }
   }
 
-  /** Used by the task of `target`. */
+  /** Called by the task of `target`. */
   private def offerTo(target: Int, committed: String, timeoutMs: Long): SplitOffer = {
     if (committed != attempt) throw new DamagedShipment("its files are of an attempt of the source's task that was not committed")
     links.get(timeoutMs, TimeUnit.MILLISECONDS)
@@ -110,19 +110,19 @@ private[shipping] object SplitSource {
   /**
    * The offer of `store` to `target`, if the store is on this executor.
    *
-   * @param committed which attempt of its task was committed; asked for only if it is here
-   * @throws java.util.concurrent.TimeoutException, or another exception, if it is here and cannot give its files
+   * @param committed returns the attempt of the source's task that was committed; evaluated only if the store is here
+   * @throws java.util.concurrent.TimeoutException or another exception, if the store is here but can't offer its files
    */
   def offer(order: ShippingOrder, store: StateStoreId, target: Int, timeoutMs: Long)(committed: => String): Option[SplitOffer] =
     Option(here.get(Key(order.broadcast, store))).map(_.offerTo(target, committed, timeoutMs))
 }
 
-/** The files with which a new partition begins. Used by its task. */
+/** The files with which a new partition begins. Used by the partition's task. */
 private[binshift] trait SplitOffer extends BinnedFileManager.Beginning {
   def files: WholeFiles
 
   final override def metadata: RocksDBCheckpointMetadata = files.metadata
 
-  /** The rows of bins that are not the new partition's. */
+  /** The number of rows in bins that don't belong to the new partition. */
   def foreign: LaterCount
 }

@@ -17,18 +17,18 @@ import org.apache.spark.sql.execution.streaming.state.{RecordType, StateStoreId}
 import org.apache.spark.util.Utils
 
 /**
- * The copy of the bins that one store gets from another one in an order: files with the rows as they
- * were at a base version, fetched from the source's executor or else read from its checkpoint; then the
- * changes that the source committed since, read from its changelogs.
+ * One store's copy of the bins that it gets from another store in an order. It consists of files with the rows at a base version,
+ * which come from the source's executor or, failing that, from its checkpoint; and of the changes that the source has committed
+ * since, which come from its changelogs.
  *
- * Changes come from changelogs, which hold what was committed and nothing else, once the epoch after
- * them has begun. So an attempt that failed, or an epoch that is run again, leaves no trace here.
+ * A changelog is read once the next epoch has begun, so it contains what was committed and nothing else. That's why failed
+ * attempts and repeated epochs leave no trace here.
  *
- * A shipment is of the order's base. A copy from the checkpoint is of the newest version when it is made, and holds the
- * steps that are still to come; so a copy that failed is made anew, some times, whatever has been purged since.
+ * A shipment contains the order's base version. A copy from the checkpoint has the newest version of that moment, and only the
+ * steps that are still to come. So a failed copy can be made again, a few times, whatever files were deleted meanwhile.
  *
- * Thread-safe: the [[SourceFollower]] brings it on, with its lock for what concerns several copies; the store's task
- * calls the rest.
+ * Thread-safe: the [[SourceFollower]] makes progress, and holds the lock for anything that concerns several copies; the store's
+ * task calls the rest.
  *
  * @param source   store that the bins come from
  * @param families families of the store that gets them, by name
@@ -53,7 +53,7 @@ private[binshift] final class StagedCopy(
   private var changes: Option[CopiedChanges] = None
   private val shipment = new IncomingShipment(order, source, target, conf)
   private var attempt: Option[String] = None
-  /** Bytes of the checkpoint that were read and are not charged to the pace yet. */
+  /** Bytes that were read from the checkpoint and aren't charged to the pace yet. */
   private var uncharged = 0L
   private val failures = new CopyFailures(source, target, order.isUrgent)
   private val catchUp = new CatchUp
@@ -71,37 +71,37 @@ private[binshift] final class StagedCopy(
   @volatile private var due: Option[Int] = None
   @volatile private var askedAt = System.nanoTime() - AskedNs
 
-  /** Whether the copy is complete, and of the source's committed attempt. */
+  /** True if the copy is complete, and of the source's committed attempt. */
   def isStaged: Boolean = state == Staged
 
-  /** Whether there will be no copy. */
+  /** True if there will be no copy. */
   def isFailed: Boolean = state == Failed
 
-  /** Whether a step should wait for it: it is incomplete, or behind its source and catching up. */
+  /** True if a step should wait for it: it is incomplete, or behind its source and catching up. */
   def isAwaited: Boolean = state match {
     case Failed => false
     case Staged => !order.isUrgent && catchUp.isAwaited(epoch, epoch - equalTo)
     case _ => true
   }
 
-  /** Whether its turns must not be put off. */
+  /** True if its turns must not be put off. */
   def isHurried: Boolean = isAskedFor || due.nonEmpty || state == Staged && epoch - equalTo > CatchUp.MaxLag
 
-  /** Whether its pieces are fetched without a pace, because an epoch waits for them. */
+  /** True if its pieces are fetched without keeping to the pace, because an epoch waits for them. */
   private def isUnpaced: Boolean = order.isUrgent && !order.isOnDemand || isHurried
 
-  /** Whether a task waits for a bin of it that comes on demand. */
+  /** True while a task waits for a bin of it that comes on demand. */
   def isAskedFor: Boolean = System.nanoTime() - askedAt < AskedNs
 
-  /** Whether the source's executor has announced that it sends; its turn may still be to come. */
+  /** True if the source's executor has announced that it sends, although its turn may be still to come. */
   def isHeard: Boolean = heard
 
-  /** Whether the rows came from the source's executor rather than from its checkpoint. */
+  /** True if the rows came from the source's executor rather than from its checkpoint. */
   def wasShipped: Boolean = isShipped
 
   /**
-   * Bytes of the rows that came so far, even if they were not used. A version of the source that is followed counts as
-   * one at least, so that the number says whether a copy gets on.
+   * Bytes of the rows that have arrived, even if they weren't used. Each version that the copy follows adds at least one, so a
+   * growing number shows that the copy makes progress.
    */
   def bytesCopied: Long = bytes
 
@@ -111,18 +111,18 @@ private[binshift] final class StagedCopy(
   /** The version of the source that a staged copy is equal to. */
   def version: Long = equalTo
 
-  /** The newest epoch whose begin this copy's store knows; versions up to it are committed. */
+  /** The newest epoch that this copy's store knows to have begun. Versions up to it are committed. */
   def begun: Long = epoch
 
   def sourcePartition: Int = source.partitionId
 
-  /** The attempt of the source's task that made what was shipped; `None` if it was read from the checkpoint. */
+  /** The attempt of the source's task that made the shipment; `None` if the rows were read from the checkpoint. */
   def attemptRead: Option[String] = attempt
 
   /**
-   * Called when the store loads `version`, before its switch; does not wait for a turn that takes long.
+   * Called when the store loads `version`, before its switch. Doesn't wait for a turn that takes long.
    *
-   * @param nextStep the first step that has not taken effect at an epoch up to this one
+   * @param nextStep the first step that hasn't taken effect at an epoch up to this one
    * @param dueStep  the step that takes effect at the next epoch, if one does
    */
   def begin(version: Long, nextStep: Int, dueStep: Option[Int]): Unit = {
@@ -135,7 +135,7 @@ private[binshift] final class StagedCopy(
   /**
    * Takes in a piece of the shipment, or finishes it. Returns whether anything was done, so that more may be possible.
    *
-   * @param ids those of the source
+   * @param ids ids of the source's versions
    */
   def receive(ids: SourceIds): Boolean = exclusively {
     state match {
@@ -145,20 +145,20 @@ private[binshift] final class StagedCopy(
     }
   }
 
-  /** Writes files with the changes for the step of the next epoch; returns whether there was anything to do. */
+  /** Writes files with the changes for the step of the next epoch. Returns whether there was anything to do. */
   def prepareDue(begun: Long): Boolean = exclusively {
     state == Staged && equalTo >= begun &&
     due.filter(parts.isHeld).exists(step => changes.exists(c => guarded(c.write(step, parts.binsOf(step)))))
   }
 
   /**
-   * Hands over what was copied for `step`; `None` if there is no copy, or it was handed over before, as
-   * to a task that then failed. The files are to be taken in, in their order; then the changes of the
-   * versions after `version`, up to `upTo`. What is not whole is not waited for, because a checkpoint may be read meanwhile.
+   * Hands over the copy for `step`. The caller ingests the files in their order, and then applies the changes of the versions
+   * after `version`, up to `upTo`. Returns `None` if there is no complete copy, because waiting for one might mean waiting for a
+   * checkpoint to be read; or if it was handed over before, for example to a task that then failed.
    */
   def take(step: Int, upTo: Long): Option[TakenCopy] = if (!isStaged) None
   else exclusively {
-    // A task of an earlier epoch that still runs, though nothing waits for it, must not see later changes.
+    // A task of an earlier epoch may still run although nothing waits for it. It must not see later changes.
     val isHere = state == Staged && parts.isLeft(step) && equalTo <= upTo
     if (isHere) parts.handOver(step)
     var taken: Option[TakenCopy] = None
@@ -173,9 +173,9 @@ private[binshift] final class StagedCopy(
   }
 
   /**
-   * Hands over the bins that came on demand since it was called last, though the copy as a whole is not
-   * here: the base is the version that is loaded, so that nothing changes any more. None while the lock is held for long: a piece is
-   * fetched, maybe from a machine that is gone, or a checkpoint is read.
+   * Hands over the bins that have arrived on demand since the last call, even if the copy as a whole isn't here. That works
+   * because the base is the loaded version, so there are no changes to follow. Returns nothing if the lock is held for long,
+   * because a piece is being fetched, perhaps from a machine that is gone, or a checkpoint is being read.
    */
   def takeReady(): Seq[(Seq[Int], TakenCopy)] =
     if (!parts.isAnyReady) Nil
@@ -189,12 +189,12 @@ private[binshift] final class StagedCopy(
       }
     }
 
-  /** Whether `bin` was handed over, maybe to a task that then failed. It is handed over only once. */
+  /** True if `bin` was handed over, maybe to a task that then failed. It is handed over only once. */
   def isGone(bin: Int): Boolean = parts.isHandedOver(bin)
 
   /**
-   * Asks the source once to send `bin` before the others, unless the lock is held for long. If that fails, the bin comes in its
-   * turn. Returns whether it has asked.
+   * Asks the source to send `bin` before the others, unless it was asked already or the lock is held for long. If that fails, the
+   * bin comes in its turn. Returns whether it has asked.
    */
   def request(bin: Int): Boolean = {
     askedAt = System.nanoTime()
@@ -217,7 +217,10 @@ private[binshift] final class StagedCopy(
         if (parts.of(binOf(native)).contains(step)) consume(kind, mapping.hereOf(native), mapping.keyIn(native), value)
     }
 
-  /** Marks the copy as no longer needed, which ends reading a checkpoint for it. Unlike closing, doesn't wait for the lock. */
+  /**
+   * Marks the copy as no longer needed, so that nobody continues to read a checkpoint for it. Unlike `close`, doesn't wait for
+   * the lock.
+   */
   def cancel(): Unit = isCancelled = true
 
   def close(): Unit = exclusively {
@@ -235,22 +238,22 @@ private[binshift] final class StagedCopy(
     finally lock.unlock()
   }
 
-  /** Like `exclusively`, for a task that has to go on: returns `otherwise` if the lock is held for long. */
+  /** Like `exclusively`, for a task that can't wait: returns `otherwise` if the lock is held for long. */
   private def soon[T](otherwise: T)(body: => T): T =
     if (!lock.tryLock(LockMs, TimeUnit.MILLISECONDS)) otherwise
     else
       try body
       finally lock.unlock()
 
-  // Only the follower calls the rest; it holds the copy's lock.
+  // Only the follower calls the methods below, and it holds the copy's lock.
 
-  /** Whether the copy needs the checkpoint to be read now. */
+  /** True if the checkpoint should be read for this copy now. */
   def wantsCheckpoint: Boolean = state == Damaged && !isCancelled && failures.isPauseOver
 
-  /** Whether it needs more of the checkpoint that is being read. */
+  /** True if the copy needs more of the checkpoint that is being read. */
   def isReading: Boolean = state == Reading && !isCancelled
 
-  /** Begins the copy again, from the checkpoint at `version`; returns the parts that it needs, with their bins. */
+  /** Begins the copy again, from the checkpoint at `version`. Returns the parts that it needs, with their bins. */
   def beginCheckpoint(version: Long): Seq[(Int, Seq[Int])] = if (state != Damaged) Nil
   else {
     state = Reading
@@ -261,25 +264,25 @@ private[binshift] final class StagedCopy(
     parts.begin(step => order.isUrgent || step >= next)
   }
 
-  /** Called when the checkpoint could not be read. */
+  /** Called when the checkpoint couldn't be read. */
   def failCheckpoint(e: Throwable): Unit = if (state == Reading || state == Fetched) fail(e)
 
-  /** The families that the source has at the version that is read. */
+  /** Adds the families that the source has at the version that is read. */
   def beginFamilies(theirs: Seq[NumberedFamily]): Unit = mapping.add(theirs)
 
-  /** Adds a row of the checkpoint that the copy needs. */
+  /** Adds a row from the checkpoint. */
   def addStored(part: Int, theirs: NumberedFamily, key: Array[Byte], value: Array[Byte]): Unit = guarded {
     add(part, theirs, key, value)
     uncharged += key.length + value.length
     if (uncharged >= ChargedBytes) {
-      // With an urgent order, a task may wait for this copy or for one that is read together with it.
+      // With an urgent order, a task may wait for this copy, or for one that is read together with it.
       if (!order.isUrgent) ShippingThreads.receivedOfCheckpoint(uncharged, conf.maxBytesPerSecond, conf.areAllCoresBusy)
       uncharged = 0
     }
     true
   }
 
-  /** Called when all rows were read; does nothing if the copy has failed meanwhile. */
+  /** Called when all rows were read. Does nothing if the copy has failed meanwhile. */
   def endCheckpoint(): Unit = if (isReading) guarded {
     files.finishPart()
     if (order.isOnDemand) parts.setAllReady()
@@ -293,7 +296,7 @@ private[binshift] final class StagedCopy(
   /** The bin of a native key of the source. */
   def binOf(native: Array[Byte]): Int = mapping.binOf(native)
 
-  /** Takes a change of one of its bins, in the version after the one that it equals. */
+  /** Takes in a change of one of its bins, from the version after the one that it is equal to. */
   def accept(kind: RecordType.Value, native: Array[Byte], value: Array[Byte]): Unit = if (state == Staged) guarded {
     Faults.at("changelog.change", target)
     val key = mapping.keyIn(native)
@@ -309,7 +312,7 @@ private[binshift] final class StagedCopy(
     bytes += 1
   }
 
-  /** Handles a failure: ends the copy, or has it made again. */
+  /** Handles a failure: ends the copy, or has it made again later. */
   def fail(e: Throwable): Unit = if (state != Failed) {
     if (state == Fetching) shipment.giveUp()
     state = if (failures.isAnewAfter(e, wasStaged = state == Staged)) Damaged else Failed
@@ -344,7 +347,7 @@ private[binshift] final class StagedCopy(
     received.isDefined
   }
 
-  /** Makes a fetched copy valid if it is of the committed attempt. */
+  /** Completes a fetched copy, if it comes from the committed attempt. */
   private def finishFetching(ids: SourceIds): Boolean = {
     requireCommitted(ids.of(order.base, epoch))
     val all = files.finish()
@@ -357,10 +360,10 @@ private[binshift] final class StagedCopy(
   }
 
   /**
-   * Whether the shipment is of the attempt that counts, which is known once the base is committed. What was read from the
-   * checkpoint is of no attempt.
+   * Fails if the shipment isn't from the committed attempt of the source's task, which is known once the base is committed. A
+   * copy from the checkpoint always is.
    *
-   * @param id under which the base was committed
+   * @param id the id under which the base was committed
    */
   private def requireCommitted(id: => Option[String]): Boolean = {
     if (attempt.exists(_ != CommittedFile.attempt(source, order.base, id, arguments.hadoopConf))) {
@@ -395,7 +398,7 @@ private[binshift] final class StagedCopy(
 private[binshift] object StagedCopy {
   private val ChargedBytes = 256L << 10
 
-  /** A task that waits for a bin asks for it more often than this. */
+  /** A task that waits for a bin asks for it at shorter intervals than this. */
   private val AskedNs = 1000000000L
 
   /** How long a task waits for the lock before it checks whether the copy makes progress. */
@@ -403,7 +406,7 @@ private[binshift] object StagedCopy {
 
   private sealed trait State
   private case object Fetching extends State
-  /** Everything that came is dropped; the checkpoint has to be read, once the base is committed. */
+  /** The rows that had arrived were dropped. The checkpoint has to be read, once the base is committed. */
   private case object Damaged extends State
   /** The checkpoint is being read. */
   private case object Reading extends State

@@ -12,14 +12,14 @@ import org.apache.spark.sql.execution.streaming.state.binshift.storage.OpenDatab
 import org.apache.spark.util.Utils
 
 /**
- * A scratch database beside a store that is about to get bins. It tells, for a key of those bins,
- * whether it exists and with which value, so that changes can be counted and merged; and it collects
- * the changes since the copies were made, in the order of keys and on disk, however many they are.
+ * A scratch database for a store that is about to get bins. For a key of these bins, it knows whether the row exists, and its
+ * value, so that changes can be counted and merged. It also collects the changes that were made since the copies, in the order of
+ * keys, and on disk because there may be many.
  *
  * It is opened with the first change. Keys are native keys of the store that gets the bins. Not thread-safe.
  *
- * @param dir    its directory, which is made here and goes when it is closed
- * @param copied files of rows as they were copied; they stay, under their own names, too
+ * @param dir    its own directory, which is created here and deleted when this is closed
+ * @param copied files of copied rows, which also stay in their place under their own names
  */
 private[binshift] final class StagingStore(dir: File, copied: Seq[File]) extends AutoCloseable {
   Files.createDirectories(dir.toPath)
@@ -38,7 +38,7 @@ private[binshift] final class StagingStore(dir: File, copied: Seq[File]) extends
    * Changes a row.
    *
    * @param value `None` to delete the row
-   * @param layer a layer that gets the change, too
+   * @param layer a layer that also gets the change
    */
   def change(key: Array[Byte], value: Option[Array[Byte]], layer: Option[StagingLayer]): Unit = {
     val change = value.fold(Array(StagingDatabase.Deleted))(StagingDatabase.Present +: _)
@@ -46,10 +46,10 @@ private[binshift] final class StagingStore(dir: File, copied: Seq[File]) extends
     layer.foreach(_.change(key, change))
   }
 
-  /** Whether anything has changed. */
+  /** True if anything has changed. */
   def isOpen: Boolean = opened.nonEmpty
 
-  /** A layer for those of the next changes that are put into it. It has to be closed before the store. */
+  /** Creates a layer that collects those later changes that are put into it. It has to be closed before the store. */
   def newLayer(): StagingLayer = database.newLayer()
 
   /** Calls `put` or `delete` for each changed key of `bins` in a family, in the order of keys. */
@@ -70,7 +70,7 @@ private[binshift] final class StagingStore(dir: File, copied: Seq[File]) extends
   }
 }
 
-/** Some of the changes in a staging store, which begin with the layer. */
+/** Some of the changes in a staging store, from the creation of this layer on. */
 private[shipping] trait StagingLayer extends AutoCloseable {
   def isEmpty: Boolean
 
@@ -81,7 +81,7 @@ private[shipping] trait StagingLayer extends AutoCloseable {
       put: (Array[Byte], Array[Byte]) => Unit, delete: Array[Byte] => Unit): Unit
 }
 
-/** @param links of the files of rows, which are moved into it */
+/** @param links links to the files of copied rows, which the database takes over */
 private final class StagingDatabase(dir: File, links: Seq[String]) extends AutoCloseable {
   import StagingDatabase._
 
@@ -135,7 +135,7 @@ private final class StagingDatabase(dir: File, links: Seq[String]) extends AutoC
     override def isEmpty: Boolean = !hasAny
 
     override def change(key: Array[Byte], change: Array[Byte]): Unit = {
-      // Set first, as the family exists even if the rest fails.
+      // Set first, because the family exists even if the rest fails.
       hasAny = true
       db.put(handle, write, key, change)
     }
@@ -177,13 +177,13 @@ private object StagingDatabase {
   val Deleted: Byte = 0
   val Present: Byte = 1
 
-  /** The limit of each database, which reopens files when it needs them. */
+  /** Limits the open files of each database, which opens a file again when it needs it. */
   private val MaxOpenFiles = 64
 
   RocksDB.loadLibrary()
   /**
-   * Blocks, indexes, filters and changes of all these databases of an executor: there is one for each pair of stores that
-   * bins move between, so that none has memory of its own.
+   * Memory for the blocks, indexes, filters and changes of all these databases of an executor. They share it, because there is a
+   * database for each pair of stores between which bins move.
    */
   private[shipping] val Cache = new LRUCache(96L << 20)
   private val Buffers = new WriteBufferManager(64L << 20, Cache)

@@ -37,11 +37,11 @@ private[shipping] final class StandbyStore(root: Path, val partition: Int, conf:
   private var coming: Option[Snapshot] = None
   /** The local changelogs, by version and id. */
   private var changes = Map.empty[(Long, Option[String]), Changelog]
-  /** Whether the checkpoint has nothing of the store, as of the last look. */
+  /** True if the checkpoint had no files of the store at the last look. */
   private var isEmpty = false
   private var failures = 0
 
-  /** Whether a newer snapshot is on its way. */
+  /** True if a newer snapshot is being fetched. */
   def isFetching: Boolean = synchronized(coming.isDefined)
 
   def bytes: Long = files.bytes + synchronized(changes.values.map(_.bytes).sum)
@@ -220,7 +220,7 @@ private[shipping] object StandbyStore {
   private val BackOffMs = 1000L
   private val MaxBackOffMs = 600000L
 
-  /** What the checkpoint's directory says of a file: another content has another mark. */
+  /** Identifies the content of a file by what the checkpoint's directory says of it. Another content gives another mark. */
   private final case class Mark(bytes: Long, modifiedAt: Long, etag: Option[String])
 
   private def mark(status: FileStatus): Mark = Mark(status.getLen, status.getModificationTime,

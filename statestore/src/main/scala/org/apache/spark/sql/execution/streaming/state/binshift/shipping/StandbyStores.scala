@@ -15,10 +15,11 @@ import org.apache.spark.sql.execution.streaming.state.binshift.{Faults, LogLine}
 import org.apache.spark.util.RpcUtils
 
 /**
- * The standbys of one query on this executor. Once in each interval, it tells the driver how far they are, hears which are
- * wanted, and has each of them follow the checkpoint. It ends when the driver says so, or has not answered for a while.
+ * The standbys of one query on this executor. Once in each interval, it tells the driver how far they have come, hears which
+ * standbys are wanted, and has each of them follow the checkpoint. It ends when the driver says so, or hasn't answered for a
+ * while.
  *
- * Relies on Spark: the driver's endpoint is found by its name, and each message is answered or fails.
+ * Relies on Spark: an endpoint of the driver is found by its name, and each message is answered or fails.
  */
 private[shipping] final class StandbyStores private (runId: String, conf: StandbyConf, hadoopConf: Configuration)
   extends Logging {
@@ -107,13 +108,13 @@ private[sql] object StandbyStores extends Logging {
   private val keepers = new ConcurrentHashMap[String, StandbyStores]()
   private val stores = new ConcurrentHashMap[String, StandbyStore]()
 
-  /** Begins to keep standbys of a run of a query on this executor; again has no effect. */
+  /** Begins to keep standbys of a run of a query on this executor. A second call for the same run has no effect. */
   def begin(runId: String, conf: StandbyConf, hadoopConf: Configuration): Unit = {
     val made = new StandbyStores(runId, conf, hadoopConf)
     if (keepers.putIfAbsent(runId, made) == null) made.again(0)
   }
 
-  /** Another run of the query, which has ended, may not know so yet. */
+  /** Registers a standby. It replaces the standby of an earlier run of the query that may not know yet that its run has ended. */
   private[shipping] def put(root: String, store: StandbyStore): Unit = Option(stores.put(root, store)).foreach(_.close())
 
   private[shipping] def drop(root: String, store: StandbyStore): Unit = {
@@ -124,15 +125,18 @@ private[sql] object StandbyStores extends Logging {
 
   private[shipping] def of(root: String): Option[StandbyStore] = Option(stores.get(root))
 
-  /** A store, and when it is due. The flags are set by the turn, and by the thread that follows. */
+  /** A store, and when to follow it next. The flags are set by the turn, and by the thread that follows. */
   private final class Followed(val store: StandbyStore) {
     @volatile private var notBefore = System.nanoTime()
     @volatile private var isBehind = true
     @volatile private var seen = -2L
-    /** From when it is queued until it has run: two threads would write the same files. */
+    /** True from the time when it is queued until it has run, because two threads must not write the same files. */
     @volatile private var isQueued = false
 
-    /** A query that waits for data changes nothing but what maintenance uploads: of that, the next epoch is soon enough. */
+    /**
+     * True if the store should be followed now. While a query waits for data, only maintenance uploads files, and it is soon
+     * enough to fetch those with the next epoch.
+     */
     def isDue(committed: Long, now: Long): Boolean = !isQueued && now - notBefore >= 0 && (isBehind || committed != seen)
 
     def begin(committed: Long): Unit = {

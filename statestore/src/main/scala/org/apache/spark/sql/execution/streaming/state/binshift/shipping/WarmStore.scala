@@ -15,21 +15,21 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Versio
 import org.apache.spark.storage.{BlockId, BroadcastBlockId}
 
 /**
- * The files of a store that is about to come to this executor: those of the newest snapshot in the checkpoint, fetched in the
- * background and at the pace of shipping. When the store is loaded here, Spark finds them and fetches the others.
+ * Fetches the files of a store that is about to come to this executor: those of the newest snapshot in the checkpoint, in the
+ * background and at the pace of shipping. When the store is loaded here, Spark finds these files, and fetches only the others.
  *
- * Files of snapshots are immutable and have unique names in the checkpoint, so a file is of use to whatever version has it. One
- * that is not here, or not of the version that is loaded, is fetched as if there were no warm store. Hence no failure here
- * can do more than cost time.
+ * Files of snapshots are immutable and have unique names in the checkpoint, so a file is useful for each version that contains
+ * it. Files that are missing here, or don't belong to the loaded version, are fetched as usual. So a failure here costs time and
+ * nothing else.
  *
- * A block says to the driver that the files are here, or will not be: also if the store came before them. It belongs to a broadcast of the driver's, which is there
- * as long as the files are wanted.
+ * It puts a block to tell the driver that the files are here, or that there will be none, for example because the store came
+ * first. The block belongs to a broadcast of the driver's, which exists for as long as the files are wanted.
  *
- * Thread-safe: one turn at a time fetches; the store's task takes.
+ * Thread-safe: one turn at a time fetches, and the store's task takes the files.
  *
  * @param root  the store's directory in the checkpoint
  * @param order number of the broadcast
- * @param place of the store in the order
+ * @param place position of the store in the order
  */
 private[binshift] final class WarmStore private (
     root: Path, partition: Int, order: Long, place: Int, conf: BackgroundConf, hadoopConf: Configuration) extends Logging {
@@ -37,7 +37,7 @@ private[binshift] final class WarmStore private (
 
   private val room = new FetchedFiles.Room(ShippingThreads.stagedBytes, conf.maxStagedBytes, "ship.maxStagedBytes")
   private val files = new FetchedFiles(root, "binshift-warm", room, hadoopConf)
-  /** The version of the newest snapshot that was seen, and its files. */
+  /** The version of the newest snapshot that was found, and its files. */
   @volatile private var listed = (0L, Seq.empty[RocksDBSstFile])
   private var snapshot = -1L
   private var failures = 0
@@ -54,12 +54,12 @@ private[binshift] final class WarmStore private (
         if (files.isOpen) again(FollowMs)
       } else end()
     } catch {
-      // The store may have come before its files, and the driver waits for the block.
+      // The store came before its files. The next turn puts the block, for which the driver waits.
       case _: FetchedFiles.Unwanted => again(0)
       case NonFatal(e) if !files.isOpen =>
         logDebug(s"files of $root are not wanted any more", e)
         again(RetryMs)
-      // Nobody would hear of an error in a turn.
+      // Even fatal errors are caught, because nobody would hear of an error in a turn.
       case e: Throwable =>
         failures = if (NonFatal(e)) failures + 1 else MaxFailures
         logWarning(s"files of $root could not be fetched ahead ($failures of $MaxFailures times)", e)
@@ -68,7 +68,7 @@ private[binshift] final class WarmStore private (
 
   private def again(ms: Long): Unit = ShippingThreads.warming.schedule((() => turn()): Runnable, ms, TimeUnit.MILLISECONDS)
 
-  /** The first piece of the broadcast is known to the driver until it is destroyed. */
+  /** True while the files are wanted: the driver knows the first piece of the broadcast until it destroys that. */
   private def isWanted: Boolean = ShipmentBlocks.isAnywhere(BroadcastBlockId(order, "piece0"))
 
   private def fetchNewest(): Unit = {
@@ -89,12 +89,12 @@ private[binshift] final class WarmStore private (
     files.fetch(file, conf.chunkBytes)(ShippingThreads.pace(_, conf.maxBytesPerSecond, conf.areAllCoresBusy))
   }
 
-  /** Tells the driver that the store may come. */
+  /** Puts the block that tells the driver that the store may come. */
   private def say(): Unit = if (!isSaid) {
     val ready = readyBlock(order, place)
     ShipmentBlocks.put(ready, Array[Byte](0))
     isSaid = true
-    // The order may have been closed in between, and nobody else takes the block away then.
+    // The order may have been closed in between, and then nobody else would remove the block.
     if (!isWanted) ShipmentBlocks.removeHere(ready)
   }
 
@@ -111,10 +111,10 @@ private[sql] object WarmStore extends Logging {
 
   private val stores = new ConcurrentHashMap[String, WarmStore]()
 
-  /** The block by which an executor says that the files of a store are there, or will not be. */
+  /** The block by which an executor says that the files of a store are here, or won't be. */
   def readyBlock(order: Long, place: Int): BlockId = BroadcastBlockId(order, s"_warm_$place")
 
-  /** Begins to fetch the files of a store; called in a task on the executor that they are wanted on. */
+  /** Begins to fetch the files of a store. Called in a task on the executor that should have them. */
   def begin(root: String, partition: Int, order: Long, place: Int, conf: BackgroundConf, hadoopConf: Configuration): Unit = {
     val store = new WarmStore(new Path(root), partition, order, place, conf, hadoopConf)
     if (Trace.isOn) Trace("fetches ahead", new Path(root), "order" -> order)
@@ -122,11 +122,11 @@ private[sql] object WarmStore extends Logging {
     ShippingThreads.warming.execute(() => store.turn())
   }
 
-  /** The files that are here of a store that is loaded now; from then on nobody else wants them. */
+  /** The files that are here for a store that is being loaded. Nobody else gets them afterwards. */
   private[shipping] def of(root: String): Option[Taken] = Option(stores.get(root)).map(new Taken(_))
 
   private[shipping] final class Taken(store: WarmStore) {
-    /** Which files came to the directory `into`. */
+    /** Links the files into the directory `into`, and returns those links. */
     def link(into: File, mapping: RocksDBFileMapping, version: Long): Seq[File] = {
       val (snapshot, files) = store.listed
       if (snapshot <= version) store.files.link(files, into, mapping, version) else Nil

@@ -76,7 +76,7 @@ private[binshift] object BinCounts {
 }
 
 /**
- * What happened to one bin of one store during one epoch.
+ * The operations on one bin of one store during one epoch.
  *
  * @param reads          lookups and scans of a key
  * @param writes         puts, merges and removals

@@ -82,7 +82,7 @@ private[binshift] final class DepartingRows(order: ShippingOrder, bins: Iterable
 private[binshift] object DepartingRows {
   private val Invalid = -1L
 
-  /** Of the counters of all orders, oldest first, picks the last one to hear of writes. The others are invalidated, as they miss them. */
+  /** Picks the counter that hears of writes: that of the newest order. The others miss these writes, so they are invalidated. */
   def fed(ofOrders: Seq[DepartingRows]): Option[DepartingRows] = {
     ofOrders.dropRight(1).foreach(_.invalidate())
     ofOrders.lastOption

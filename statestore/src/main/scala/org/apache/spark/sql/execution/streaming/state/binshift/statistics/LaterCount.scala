@@ -2,7 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.binshift.statistics
 
 /** A number of rows that is counted in the background. Thread-safe. */
 private[binshift] trait LaterCount {
-  /** Whether the counting has ended, successfully or not. */
+  /** True if the counting has ended, successfully or not. */
   def isOver: Boolean
 
   /** The number of rows; `None` until all are counted, and for ever if the counting fails. */

@@ -10,19 +10,19 @@ import org.apache.spark.SparkEnv
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 
 /**
- * What one store reports about its bins when it commits an epoch.
+ * The report of one store on its bins when it commits an epoch.
  *
- * @param size   rows of the whole store after the commit; `None` while bins that it owns are on their way
+ * @param size    rows of the whole store after the commit; `None` while bins that it owns are on their way
  * @param isSized whether Spark keeps count of rows; if not, only the numbers of reads and writes are meaningful
- * @param awaited bins whose copies the store still waits for, before the next step
- * @param bins   the bins that were touched
+ * @param awaited the bins whose copies the store still waits for before the next step
+ * @param bins    the bins that were touched
  * @param hotKeys the keys that were touched most, if they were asked for
  */
 private[sql] final case class StoreReport(
     operator: Long, store: String, partition: Int, epoch: Long, executor: String, isSized: Boolean,
     size: Option[RowCounts], awaited: Int, bins: Seq[(Int, BinCount)], hotKeys: Seq[HotKey]) {
 
-  /** What the driver counts while the epoch runs. */
+  /** The part of the report that the driver counts while the epoch runs. */
   def rows: StoreRows = StoreRows(operator, store, partition, epoch, isSized, size.map(_.rows), bins.iterator.map(_._2.keys).sum)
 
   def toBytes: Array[Byte] = {
@@ -78,10 +78,10 @@ private[sql] object StoreReport {
 }
 
 /**
- * How many rows a store says it has, in families that users see, at the commit of an epoch; the beginning of its report.
+ * The number of rows in a store, in families that users see, when it commits an epoch. It is the beginning of the store's report.
  *
- * @param total `None` while bins that it owns are on their way, or while it has not counted its rows
- * @param added rows that the epoch has made, less those that it has removed
+ * @param total `None` while bins that the store owns are on their way, or while it hasn't counted its rows
+ * @param added rows that the epoch has added, less those that it has removed
  */
 private[sql] final case class StoreRows(
     operator: Long, store: String, partition: Int, epoch: Long, isSized: Boolean, total: Option[Long], added: Long) {
@@ -99,7 +99,7 @@ private[sql] final case class StoreRows(
 }
 
 private[sql] object StoreRows {
-  /** Reads no more of a report than this. */
+  /** Reads only this part of a report. */
   def parse(report: Array[Byte]): StoreRows = read(new DataInputStream(new ByteArrayInputStream(report)))
 
   private[statistics] def read(

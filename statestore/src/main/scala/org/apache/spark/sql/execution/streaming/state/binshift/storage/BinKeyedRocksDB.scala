@@ -15,15 +15,15 @@ import org.apache.spark.util.{NextIterator, Utils}
 /**
  * Spark's RocksDB with the bin in each key (see [[BinKeyCodec]]), inside its column family.
  *
- * What it relies on in Spark's `RocksDB`: everything that stores, finds or scans rows goes through the methods overridden here, and
- * changelog replay goes through the same `put`, `merge` and `remove`. In a store with families, `iterator(family)` is a `prefixScan`
- * with an empty prefix. Iterators return fresh key arrays.
+ * Relies on Spark: everything in `RocksDB` that stores, finds or scans rows goes through the methods overridden here, and
+ * changelog replay goes through the same `put`, `merge` and `remove`. In a store with families, `iterator(family)` is a
+ * `prefixScan` with an empty prefix. Iterators return fresh key arrays.
  *
  * Used by one task at a time, which the provider's state machine ensures. Maintenance threads only call methods that are not
  * overridden here.
  *
- * @param storeId the store whose content this is
- * @param arguments   the arguments for the database from Spark's provider
+ * @param storeId   the store whose content this is
+ * @param arguments the arguments for the database from Spark's provider
  */
 private[binshift] abstract class BinKeyedRocksDB(
     storeId: StateStoreId,
@@ -37,7 +37,7 @@ private[binshift] abstract class BinKeyedRocksDB(
 
   protected final def partitionId: Int = arguments.partitionId
 
-  /** Whether rows are in several column families. */
+  /** True if rows are in several column families. */
   def hasFamilies: Boolean = arguments.useColumnFamilies
 
   /**
@@ -58,7 +58,7 @@ private[binshift] abstract class BinKeyedRocksDB(
   /** Counts writes to bins that are about to leave; null if there are none. On the write path. */
   protected def departing: DepartingRows = null
 
-  /** Whether keys are given and returned in their stored form, as they are while Spark replays and while bins are moved. */
+  /** True if keys are given and returned in their stored form, as they are while Spark replays and while bins are moved. */
   private var raw = false
 
   /** Sets whether to use Spark's own form, without bins, from now on. */
@@ -75,7 +75,7 @@ private[binshift] abstract class BinKeyedRocksDB(
   /** Bins that this partition owns at the loaded version. */
   def binsOwned: Int = if (table == null) 0 else table.sizes.lift(partitionId).getOrElse(0)
 
-  /** Whether the partition owns a bin at the loaded version; a store that only reads owns all. */
+  /** True if the partition owns a bin at the loaded version; a store that only reads owns all. */
   def owns(bin: Int): Boolean = table == null || bin < table.owners.length && table.owners(bin) == partitionId
 
   /** The first bin that the partition owns at the loaded version, for keys that have changed; -1 if it owns none. */

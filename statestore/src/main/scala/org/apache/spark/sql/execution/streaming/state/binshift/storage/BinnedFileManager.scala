@@ -13,16 +13,18 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Versio
 import org.apache.spark.util.Utils
 
 /**
- * The checkpoint files of one binned partition, with three more differences from Spark's.
+ * Manages the checkpoint files of one binned partition. It differs from Spark's file manager, and from [[WarmFileManager]], in
+ * three more ways.
  *
- * Changelogs do not hold what switches adopted and released; the routing log says that, and what a version takes from
- * other partitions comes before its own records (`replayOf`). What recoveries read is kept
- * (`RetainedVersions`). And of a snapshot, a private copy fetches the files that hold wanted bins.
+ *  - Changelogs don't contain the rows that switches adopted or released. When a changelog is replayed, the rows that its version
+ *    takes from other partitions come before its records (`replayOf`).
+ *  - Files that recoveries read are kept (`RetainedVersions`).
+ *  - A private copy fetches only those files of a snapshot that contain wanted bins.
  *
- * Relies on Spark: replay opens the changelogs one by one, in order, through `getChangelogReader`, and
- * iterates each before it opens the next; whoever only wants the lineage does not iterate.
+ * Relies on Spark: a replay opens the changelogs one by one, in order, through `getChangelogReader`, and iterates each before it
+ * opens the next. A reader that is only asked for its lineage isn't iterated.
  *
- * Made inside the constructor of `RocksDB`, hence the `binding` that comes later.
+ * The constructor of `RocksDB` creates it, which is why the `binding` comes later.
  */
 private[binshift] final class BinnedFileManager(
     dfsRootDir: String,
@@ -42,7 +44,10 @@ private[binshift] final class BinnedFileManager(
 
   def bind(to: BinnedFileManager.Binding): Unit = binding = Some(to)
 
-  /** Runs `body`, in which Spark loads the store: instead of its own snapshot and changelogs, it gets `files`, and no changes. */
+  /**
+   * Runs `body`, in which Spark loads the store. Instead of the store's own snapshot and changelogs, Spark gets `files` and no
+   * changes.
+   */
   def beginningWith[T](files: BinnedFileManager.Beginning)(body: => T): T = {
     beginning = Some(files)
     try body
@@ -80,10 +85,13 @@ private[binshift] final class BinnedFileManager(
     metadata
   }
 
-  /** The version and the id of the snapshot that the last load from files began with. */
+  /** The version and the id of the snapshot with which the last load from files began. */
   def loadedSnapshot: (Long, Option[String]) = snapshot
 
-  /** None of the files is one of this partition's checkpoint: the next snapshot uploads all. */
+  /**
+   * Gives Spark the files with which the store begins. None of them is in this partition's checkpoint, so the mapping is cleared,
+   * and the next snapshot uploads all of them.
+   */
   private def begin(
       files: BinnedFileManager.Beginning, localDir: File, mapping: RocksDBFileMapping): RocksDBCheckpointMetadata = {
     mapping.clear()
@@ -95,7 +103,7 @@ private[binshift] final class BinnedFileManager(
 
   override def deleteOldVersions(retain: Int, maxToDelete: Int, minToDelete: Long): Unit = if (!areFewOld(retain, minToDelete)) {
     for (kept <- binding.flatMap(_.keptFrom(retain))) {
-      // Spark bounds the work of one round in this way.
+      // Spark bounds the work of one round in the same way.
       val most =
         Option.when(maxToDelete >= 0)(kept.listed.filter(_.isSnapshot).map(_.version).minOption).flatten.map(_ + maxToDelete)
       deleteBefore((most ++ Seq(kept.from)).min, kept.listed)
@@ -105,49 +113,51 @@ private[binshift] final class BinnedFileManager(
 }
 
 private[binshift] object BinnedFileManager {
-  /** What the database tells its file manager. */
+  /** The questions that the file manager asks the database. */
   trait Binding {
-    /** A load begins with another snapshot, or once more with the same: nothing of what was replayed is in the database. */
+    /** Called when a load begins with another snapshot, or again with the same one. The database has lost what was replayed. */
     def beginsAnew(): Unit
 
-    /** What replaying the changelog of `version` takes beside its records; `None` if nothing. */
+    /**
+     * Returns what the replay of the changelog of `version` needs besides the changelog's records; `None` if it needs nothing.
+     */
     def replayOf(version: Long): Option[Replay]
 
-    /** The only bins that are read, of a private copy; nobody makes snapshots of it. */
+    /** The bins that are read, if this is a private copy, of which nobody makes snapshots. */
     def wanted: Option[Set[Int]]
 
-    /** From which version on files are kept, if Spark retains so many versions; `None` if all are. Called by maintenance threads. */
+    /** Decides which files are kept if Spark retains `retain` versions; `None` if all are. Called by maintenance threads. */
     def keptFrom(retain: Int): Option[Kept]
 
     def partition: Int
   }
 
   /**
-   * @param from   all versions from this one on are
-   * @param listed what was there when that was decided
+   * @param from   all versions from this one on are kept
+   * @param listed the files that existed at the time of the decision
    */
   final case class Kept(from: Long, listed: Seq[VersionFile])
 
-  /** Files with which a store begins that has none. */
+  /** Files with which an empty store begins. */
   trait Beginning {
-    /** Fills an empty directory with them. */
+    /** Fills an empty directory with the files. */
     def into(dir: File): Unit
 
     def metadata: RocksDBCheckpointMetadata
   }
 
-  /** What happens besides while a changelog is replayed. */
+  /** Takes part in the replay of a changelog. */
   trait Replay {
     /** Called before the first record is asked for. */
     def begin(): Unit
 
-    /** Whether Spark is to apply a record. Key and value are as they were logged; a record that deletes has no value. */
+    /** Returns whether Spark should apply a record. Key and value are as they were logged; a record that deletes has no value. */
     def keeps(kind: RecordType.Value, key: Array[Byte], value: Array[Byte]): Boolean
 
     /** Called after the last record. */
     def end(): Unit = ()
 
-    /** Called if the replay fails, before the database is closed; by whoever finds out, maybe more than once. */
+    /** Called if the replay fails, before the database is closed. May be called more than once. */
     def fail(): Unit = ()
   }
 

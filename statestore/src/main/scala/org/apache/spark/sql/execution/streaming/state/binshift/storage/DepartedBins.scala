@@ -6,7 +6,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.keys.NumberedFami
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
 
 /**
- * What is known about bins before they leave.
+ * The facts that are known about bins before they leave.
  *
  * @param rows    the number of their rows
  * @param ordered how to remove their rows from families that are read in order; `None` if those have to be scanned
@@ -29,7 +29,7 @@ private[binshift] object DepartedBins {
 private[binshift] final case class OrderedRemoval(
     families: Seq[NumberedFamily], files: Seq[File], more: Seq[Seq[File]], keys: Seq[Map[String, Iterable[Array[Byte]]]]) {
 
-  /** Whether the files fit a store with these families. Families may have other numbers if the store came to its version differently. */
+  /** True if the files fit a store with these families. Families may have other numbers if the store came to its version differently. */
   def fits(now: Seq[NumberedFamily]): Boolean = {
     val numbers = now.map(f => f.family -> f.number).toMap
     families.forall(f => numbers.get(f.family).contains(f.number))

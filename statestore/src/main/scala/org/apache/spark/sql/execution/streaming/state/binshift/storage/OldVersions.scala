@@ -14,10 +14,10 @@ import org.apache.spark.sql.execution.streaming.state.binshift.Trace
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{SnapshotList, VersionFile}
 
 /**
- * Deletes old versions of a store, and the files that only their snapshots consist of.
+ * Deletes old versions of a store, and the files that only their snapshots refer to.
  *
- * Spark's own cleanup would take the newest snapshot of a listing that it makes itself for the one to begin with, by version alone. That
- * may be one of an attempt that was not committed, or one that came since it was decided what is kept.
+ * Spark's own cleanup isn't used, because it makes a listing of its own and keeps the newest snapshot in that, judged by version
+ * alone. That snapshot may belong to an attempt that wasn't committed, or be newer than the decision about which files are kept.
  *
  * Called by maintenance threads, one at a time for a store.
  */
@@ -35,15 +35,16 @@ private[binshift] trait OldVersions extends RocksDBFileManager with Logging {
     super.setMaxSeenVersion(version)
   }
 
-  /** Whether so few versions may be deleted that nothing is to be listed for them, as Spark has it. */
+  /** True if there are so few old versions that it isn't worth listing them. This is Spark's own rule. */
   protected final def areFewOld(retain: Int, wanted: Long): Boolean =
     wanted > 0 && newestSeen.exists(_ - oldestSeen + 1 - retain < wanted)
 
   /**
-   * Deletes what was listed of versions before `bound`, and nothing else.
+   * Deletes the listed files of versions before `bound`, and nothing else.
    *
-   * The files of a snapshot go before the snapshot itself, which stays if one of them does: so what is left if this is cut short is found
-   * by the next cleanup. Nobody begins with a snapshot before `bound`, so that it may lack files.
+   * The files of a snapshot are deleted before the snapshot itself, which stays if one of them couldn't be deleted. So if a
+   * cleanup is cut short, the next one finds the rest. A snapshot may lack files meanwhile, because nobody begins with a snapshot
+   * before `bound`.
    */
   protected final def deleteBefore(bound: Long, listed: Seq[VersionFile]): Unit = {
     val (gone, kept) = listed.partition(_.version < bound)
@@ -60,7 +61,7 @@ private[binshift] trait OldVersions extends RocksDBFileManager with Logging {
           false
       }
     val (snapshots, others) = gone.partition(_.isSnapshot)
-    // Before anything is deleted: a list that cannot be read keeps the rest.
+    // Read before anything is deleted, so that nothing is if a list can't be read.
     val still = if (snapshots.isEmpty) Set.empty[String] else kept.filter(_.isSnapshot).flatMap(filesOf).toSet
     val before = snapshots.flatMap(filesOf).toSet
     if (snapshots.nonEmpty) {

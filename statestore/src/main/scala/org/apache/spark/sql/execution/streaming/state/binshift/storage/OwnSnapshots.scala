@@ -15,10 +15,10 @@ import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftExceptio
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{SnapshotList, VersionFile}
 
 /**
- * Snapshots that were still to be uploaded when their run ended are not, if the next run makes their version anew.
+ * Refuses to upload a snapshot if its run has ended and the next run makes the same version again.
  *
- * Relies on Spark: all snapshots are uploaded by `saveCheckpointToDfs`; one for which it throws does not count as uploaded, and
- * maintenance goes on.
+ * Relies on Spark: all snapshots are uploaded by `saveCheckpointToDfs`. If that throws, the snapshot doesn't count as uploaded,
+ * and maintenance continues.
  *
  * Called by tasks and maintenance threads.
  */
@@ -27,7 +27,10 @@ private[binshift] trait OwnSnapshots extends RocksDBFileManager with Logging {
   protected def hadoop: Configuration
   protected def scratch: File
 
-  /** Whether a later run of the query makes `version` anew; also of a snapshot that `isWritten`. */
+  /**
+   * Returns whether a later run of the query makes `version` again. `isWritten` tells whether the snapshot is in the checkpoint
+   * already.
+   */
   protected def isDisowned(version: Long, isWritten: Boolean): Boolean
 
   override def saveCheckpointToDfs(
@@ -46,12 +49,12 @@ private[binshift] trait OwnSnapshots extends RocksDBFileManager with Logging {
     super.saveCheckpointToDfs(checkpointDir, version, numKeys, numInternalKeys, fileMapping, columnFamilyMapping,
       maxColumnFamilyId, checkpointUniqueId, verifyNonEmptyFilesInZip)
     if (Trace.isOn) Trace("uploaded", directory, "version" -> version, "id" -> checkpointUniqueId)
-    // An upload takes its time, and the next run deletes what is there when it begins.
+    // Checked again, because an upload takes some time, and the next run only deletes files that exist when it begins.
     try requireOwned(version, isWritten = true)
     catch {
       case e: BinshiftException =>
         val zip = new Path(directory, VersionFile.name(version, checkpointUniqueId, VersionFile.Snapshot))
-        // The next run may have replaced it by its own.
+        // The next run may have replaced it by its own snapshot.
         if (!isAnothers(zip, fileMapping)) {
           if (Trace.isOn) Trace("deletes", directory, "files" -> Seq(zip.toUri.getPath), "withdrawn" -> true)
           CheckpointFileManager.create(directory, hadoop).delete(zip)
@@ -61,8 +64,9 @@ private[binshift] trait OwnSnapshots extends RocksDBFileManager with Logging {
   }
 
   /**
-   * Whether a snapshot consists of other files than `mine`, whose names are unique in the checkpoint. One that cannot be read
-   * is not taken for another run's: the changelogs replace a snapshot, and nothing replaces what a wrong one has.
+   * True if a snapshot consists of other files than `mine`; the names of files are unique in the checkpoint. A snapshot that
+   * can't be read counts as ours and is deleted: the query can do without it, because there are changelogs, but not with wrong
+   * content.
    */
   private def isAnothers(zip: Path, mine: Map[String, RocksDBSnapshotFile]): Boolean = {
     val list = new File(scratch, s"list-of-${zip.getName}")

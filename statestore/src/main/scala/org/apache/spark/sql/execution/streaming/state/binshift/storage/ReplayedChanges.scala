@@ -10,9 +10,10 @@ import org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedChe
 import org.apache.spark.sql.execution.streaming.state.{LineageItem, RecordType, StateStoreChangelogReader}
 
 /**
- * The records of a changelog that a replay keeps. The replay begins with the first record, and not if only the lineage is read.
+ * The records of a changelog that a replay leaves to Spark. The replay begins with the first record, so it doesn't begin at all
+ * if only the lineage is read.
  *
- * Relies on Spark: a reader opens its file when it is created, which this one doesn't need, and reads from it only in `getNext` and
+ * Relies on Spark: a reader opens its file when it is created, which isn't needed here, and reads it only in `getNext` and
  * `lineage`.
  *
  * @param dir the directory of the changelog
@@ -51,7 +52,7 @@ private final class ReplayedChanges(
   }
 }
 
-/** Opens nothing. */
+/** Pretends that each file is empty, and opens none. */
 private final class NoFiles(dir: Path, hadoopConf: Configuration)
   extends FileSystemBasedCheckpointFileManager(dir, hadoopConf) {
 

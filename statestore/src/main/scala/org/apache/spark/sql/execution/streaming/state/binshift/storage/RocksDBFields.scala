@@ -11,12 +11,12 @@ import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCou
 import org.apache.spark.sql.execution.streaming.state.{RocksDB, RocksDBConf, RocksDBFileManager, RocksDBFileMapping, RocksDBImmutableFile, StateStoreChangelogWriter}
 
 /**
- * Private fields of Spark's `RocksDB` that moving whole files needs: the native database, into which
- * files are put beside Spark's own writes, and the counters of rows, which such rows do not move. And what its file manager knows of
- * the files of snapshots.
+ * Gives access to private fields of Spark's `RocksDB`, which moving whole files needs: the native database, into which files are
+ * ingested, and the counters of rows, which ingested rows don't change. Also gives access to the file manager's list of the files
+ * of snapshots.
  *
- * Relies on Spark: the names of the fields, and that `commit` stores the counters of the version that
- * is being written with it. A name that is gone fails the first load, with the reason.
+ * Relies on Spark: the names of the fields, and that `commit` stores the counters together with the version that is being
+ * written. If a field is missing, the first load fails and names it.
  */
 private[binshift] object RocksDBFields {
   private val Db = handle("db", classOf[NativeRocksDB])
@@ -27,7 +27,7 @@ private[binshift] object RocksDBFields {
   private val Forced = handle("shouldForceSnapshot", classOf[AtomicBoolean])
   private val LastSnapshot = handle(LoadsAndCommits.LastSnapshot, classOf[Long])
   private val Mapping = {
-    // Its name has that of its class in some versions.
+    // In some versions of Spark, the field is named after its class.
     val name = classOf[RocksDB].getDeclaredFields.find(_.getType == classOf[RocksDBFileMapping])
     handle(name.fold("rocksDBFileMapping")(_.getName), classOf[RocksDBFileMapping])
   }
@@ -39,48 +39,54 @@ private[binshift] object RocksDBFields {
   def setLastSnapshot(db: RocksDB, version: Long): Unit = LastSnapshot.setVolatile(db, version)
 
   /**
-   * What is known of the files of snapshots, by version and id: of those that were loaded or uploaded here. Spark takes one out when it
-   * deletes the snapshot.
+   * The known files of snapshots, by version and id, for snapshots that were loaded or uploaded here. Spark removes the entry of
+   * a snapshot that it deletes.
    */
   def snapshotFiles(files: RocksDBFileManager): ConcurrentMap[(Long, Option[String]), Seq[RocksDBImmutableFile]] =
     SnapshotFiles.get(files).asInstanceOf[ConcurrentMap[(Long, Option[String]), Seq[RocksDBImmutableFile]]]
 
-  /** Whether the next commit makes a snapshot in any case. */
+  /** True if the next commit makes a snapshot in any case. */
   def mustSnapshot(db: RocksDB): Boolean =
     !db.conf.enableChangelogCheckpointing || db.conf.minDeltasForSnapshot <= 1 ||
       Forced.get(db).asInstanceOf[AtomicBoolean].get
 
-  /** Whether the commit of the loaded version has no changelog, though they are kept: it began empty, and all of it is uploaded. */
+  /**
+   * True if the commit of the loaded version writes no changelog, although there usually are changelogs: the store began empty,
+   * and the commit uploads all of it.
+   */
   def isUploadedWhole(db: RocksDB): Boolean =
     db.conf.enableChangelogCheckpointing && Changelog.getVolatile(db).asInstanceOf[Option[_]].isEmpty
 
   /**
-   * Has the next commit make no snapshot that was wanted for what is uploaded by now. Spark keeps wanting it after a commit
-   * without a changelog, as of a new partition with column families.
+   * Cancels a snapshot that was forced for state that has been uploaded by now. Spark would still make it after a commit without
+   * a changelog, such as that of a new partition with column families.
    */
   def forgetForced(db: RocksDB): Unit = Forced.get(db).asInstanceOf[AtomicBoolean].set(false)
 
-  /** Has the next commit make a snapshot. */
+  /** Makes the next commit write a snapshot. */
   def forceSnapshot(db: RocksDB): Unit = Forced.get(db).asInstanceOf[AtomicBoolean].set(true)
 
-  /** Has the next snapshot upload all of its files, also those that are in the checkpoint as far as is known. By the task's thread. */
+  /**
+   * Makes the next snapshot upload all of its files, even those that seem to be in the checkpoint. Called by the task's thread.
+   */
   def forgetUploaded(db: RocksDB): Unit = Mapping.get(db).asInstanceOf[RocksDBFileMapping].clear()
 
   /**
-   * Runs `body`, whose operations on rows reach no changelog, also if one is open. What a bin brings along is in that of its
-   * old owner; logged here as well, it would come after what the query has written since, and win over it in a recovery.
+   * Runs `body` without logging its operations, even if a changelog is open. The rows of an adopted bin are in its old owner's
+   * checkpoint. If they were logged here, too, they would come after changes that the query has made since, and a recovery would
+   * let the older rows win.
    */
   def withoutChangelog[T](db: RocksDB)(body: => T): T = {
     val open = Changelog.getVolatile(db)
     Changelog.setVolatile(db, None)
     try body
     finally {
-      // A thread of an operator in Python may outlive its task; the changelog of the next one stays then.
+      // An operator's Python thread may outlive its task. In that case, the changelog of the next task stays open.
       Changelog.compareAndSet(db, None, open): Unit
     }
   }
 
-  /** Ends the changelog that was begun and not committed, if there is one. */
+  /** Aborts the changelog that was begun and not committed, if there is one. */
   def endChangelog(db: RocksDB): Unit = {
     val open = Changelog.getVolatile(db).asInstanceOf[Option[StateStoreChangelogWriter]]
     try open.foreach(_.abort())
@@ -88,8 +94,8 @@ private[binshift] object RocksDBFields {
   }
 
   /**
-   * Has RocksDB write what it has in memory to a file, in the background: files that are taken in else wait for that, in the epoch
-   * of a step.
+   * Makes RocksDB write its memory to a file in the background. Otherwise, ingesting files would wait for that, in the epoch of a
+   * step.
    */
   def beginFlush(db: RocksDB): Unit = {
     val options = new FlushOptions().setWaitForFlush(false).setAllowWriteStall(true)
@@ -102,17 +108,17 @@ private[binshift] object RocksDBFields {
   def rows(db: RocksDB): RowCounts =
     RowCounts(Rows.getVolatile(db).asInstanceOf[Long], InternalRows.getVolatile(db).asInstanceOf[Long])
 
-  /** Rows of the families that users see, or of the others. On the write path. */
+  /** The number of rows in the families that users see, or in the others. Read by each write. */
   def rows(db: RocksDB, isInternal: Boolean): Long =
     (if (isInternal) InternalRows else Rows).getVolatile(db).asInstanceOf[Long]
 
-  /** Sets the counters of the version that is being written; only while they are kept at all. */
+  /** Sets the counters of the version that is being written, if rows are counted at all. */
   def setRows(db: RocksDB, counts: RowCounts): Unit = if (db.conf.trackTotalNumberOfRows) {
     Rows.setVolatile(db, counts.rows)
     InternalRows.setVolatile(db, counts.internal)
   }
 
-  /** What joins the values of one key: the form in which Spark stores several of them. */
+  /** The operator that joins the values of one key, in the form in which Spark stores several of them. */
   def mergeOperator(conf: RocksDBConf): StringAppendOperator = new StringAppendOperator(RowForm.delimiter(conf))
 
   private def handle(name: String, kind: Class[_], of: Class[_] = classOf[RocksDB]): VarHandle =

@@ -59,7 +59,7 @@ private[binshift] final class SnapshotTurn(db: RocksDB, store: StateStoreId, isS
     result
   }
 
-  /** Whether, when `version` is committed, a snapshot has been due for as long as snapshots are apart. */
+  /** True if the last snapshot is so old, when `version` is committed, that another one is overdue: twice the usual distance. */
   def isLate(version: Long): Boolean = version - RocksDBFields.lastSnapshot(db) >= 2L * every
 
   private def isTurn(version: Long): Boolean =

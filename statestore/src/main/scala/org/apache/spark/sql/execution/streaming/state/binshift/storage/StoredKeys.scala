@@ -4,9 +4,10 @@ import org.apache.spark.sql.execution.streaming.state.ByteArrayPair
 import org.apache.spark.util.NextIterator
 
 /**
- * What operations on rows need from the database. Their parameters differ between versions of Spark ([[RowOperations]]).
+ * The parts of the database that operations on rows need. The parameters of these operations differ between versions of Spark
+ * ([[RowOperations]]).
  *
- * On the path of each row.
+ * Called for each row.
  */
 private[binshift] trait StoredKeys {
 

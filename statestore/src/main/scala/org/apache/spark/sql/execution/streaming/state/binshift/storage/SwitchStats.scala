@@ -1,7 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.storage
 
 /**
- * What one load has moved.
+ * The bins and rows that one load has moved.
  *
  * @param binsPrepared       adopted bins that were copied before the switch
  * @param binsShipped        adopted bins that their old owner's executor sent at the switch

@@ -43,7 +43,7 @@ private[binshift] class WarmFileManager(
   private var found = LoadedFiles.None
   /** Files that were linked for the loaded version. They stay suspect until it is committed: an unread block may be damaged. */
   private var unproven = Seq.empty[LinkedFile]
-  /** Whether the epoch of the loaded version ended for a reason that has nothing to do with these files. */
+  /** True if the epoch of the loaded version ended for a reason that has nothing to do with these files. */
   private var isUnblamed = false
 
   /**
@@ -99,7 +99,7 @@ private[binshift] class WarmFileManager(
     }
   }
 
-  /** Whether the task is being killed, which isn't evidence against the files. */
+  /** True if the task is being killed, which isn't evidence against the files. */
   private def isEnding: Boolean =
     Thread.currentThread.isInterrupted || Option(TaskContext.get()).exists(_.isInterrupted())
 

@@ -12,6 +12,6 @@ private[binshift] object TimestampKeys {
     case _ => None
   }
 
-  /** Whether rows are stored in the order of their time. */
+  /** True if rows are stored in the order of their time. */
   def areInOrder(spec: KeyStateEncoderSpec): Boolean = spec.isInstanceOf[TimestampAsPrefixKeyStateEncoderSpec]
 }

@@ -30,5 +30,5 @@ private[storage] object LoadsAndCommits {
   val LastSnapshot: String = s"${classOf[RocksDB].getName.replace('.', '$')}$$$$lastSnapshotVersion"
 }
 
-/** What the files of a version are since Spark 4.2. */
+/** The files of a version since Spark 4.2. */
 private[binshift] trait VersionedFiles extends RocksDBFileManager

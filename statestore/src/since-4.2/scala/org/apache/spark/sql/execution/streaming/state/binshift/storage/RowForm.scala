@@ -6,15 +6,15 @@ import org.apache.spark.sql.execution.streaming.state.{ArrayIndexRange, KeyValue
 private[binshift] object RowForm {
   def hasChecksums(conf: RocksDBConf): Boolean = conf.rowChecksumEnabled
 
-  /** What stands between values of one key. */
+  /** The delimiter between values of one key. */
   def delimiter(conf: RocksDBConf): String = if (conf.mergeOperatorVersion == 1) "," else ""
 
-  /** The key of a changelog's record; one that has no value to put its checksum to has it before the key. */
+  /** The key of a changelog's record. A record without a value has its checksum before the key. */
   def keyOf(kind: RecordType.Value, logged: Array[Byte], conf: RocksDBConf): Array[Byte] =
     if (kind == RecordType.DELETE_RECORD && hasChecksums(conf)) KeyValueChecksumEncoder.decodeKeyRowWithChecksum(logged)._1
     else logged
 
-  /** The values of a row of `db`, as putting them again wants them: one by one where they carry checksums. */
+  /** The values of a row of `db`, in the form in which they can be put again: one by one if they carry checksums. */
   def valuesOf(db: RocksDB, family: String, key: Array[Byte], value: Array[Byte]): List[Array[Byte]] =
     if (hasChecksums(db.conf)) db.getMergedValues(key, family).map(copied).toList else List(value)
 

@@ -2,7 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.binshift.storage
 
 import org.apache.spark.sql.execution.streaming.state.{RocksDB, RocksDBIterator}
 
-/** What is overridden in the `RocksDB` of Spark 4.3, but not in that of every version. */
+/** The overridden methods of `RocksDB` that Spark declares in this way since 4.3. */
 private[binshift] trait VersionedRocksDB extends RocksDB {
 
   /** Runs a part of maintenance, one at a time. */
@@ -22,6 +22,6 @@ private[binshift] trait VersionedRocksDB extends RocksDB {
 }
 
 private[binshift] object VersionedRocksDB {
-  /** Whether readers of state open stores to write, and abort them; then only a commit tells them from writers. */
+  /** Tells whether readers of state open stores to write and then abort them, so that only a commit shows that a store writes. */
   val ReadersOpenToWrite: Boolean = false
 }

@@ -41,7 +41,7 @@ private[binshift] trait LoadsAndCommits extends RocksDB {
   protected final def commitBySpark(forceSnapshot: Boolean): (Long, StateStoreCheckpointInfo) = super.commit()
 
   private def loadNothing(version: Long): Unit = {
-    // What is loaded may be of version 0, and no more as it was.
+    // The database may have been loaded as version 0 and changed since. Without this, the load below would keep its content.
     super.rollback()
     files.beSilent(Some(version + 1))
     super.load(0, None, readOnly = true)

@@ -6,7 +6,7 @@ import org.apache.spark.sql.execution.streaming.state.{RecordType, RocksDB, Rock
 private[binshift] object RowForm {
   def hasChecksums(conf: RocksDBConf): Boolean = false
 
-  /** What stands between values of one key. */
+  /** The delimiter between values of one key. */
   def delimiter(conf: RocksDBConf): String = ","
 
   /** The key of a changelog's record. */

@@ -9,7 +9,7 @@ import org.apache.spark.sql.execution.streaming.checkpointing.{CheckpointFileMan
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream
 import org.apache.spark.sql.execution.streaming.state.{LineageItem, RocksDBFileManager, StateStoreChangelogWriter, StateStoreChangelogWriterV1}
 
-/** What the files of a version are in Spark 4.1. */
+/** The files of a version in Spark 4.1. */
 private[binshift] trait VersionedFiles extends RocksDBFileManager {
   protected def directory: Path
   protected def hadoop: Configuration

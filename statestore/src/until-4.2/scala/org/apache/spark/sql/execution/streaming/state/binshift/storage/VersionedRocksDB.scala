@@ -2,7 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.binshift.storage
 
 import org.apache.spark.sql.execution.streaming.state.RocksDB
 
-/** What is overridden in the `RocksDB` of Spark 4.2, but not in that of every version. */
+/** The overridden methods of `RocksDB` that Spark 4.2 and earlier versions declare in their own way. */
 private[binshift] trait VersionedRocksDB extends RocksDB {
 
   /** Runs a part of maintenance, one at a time. */
@@ -17,6 +17,6 @@ private[binshift] trait VersionedRocksDB extends RocksDB {
 }
 
 private[binshift] object VersionedRocksDB {
-  /** Whether readers of state open stores to write, and abort them; then only a commit tells them from writers. */
+  /** True because readers of state open stores to write and then abort them. So only a commit shows that a store writes. */
   val ReadersOpenToWrite: Boolean = true
 }
