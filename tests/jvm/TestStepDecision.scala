@@ -50,6 +50,21 @@ object TestStepDecision {
     hindered(Obstacles(lost = Some("gone"), unanswered = 1)) -> waitsFor(Reason.Trouble("gone")),
     hindered(Obstacles(unanswered = MaxUnanswered + 1)) -> Take(Ahead))
 
+  private val Said: Seq[(Reason, String)] = Seq(
+    Reason.Missing(CopyState(12, 256, awaiting = Seq(5 -> "2", 3 -> "2"))) ->
+      "waits for 12 of 256 copies, of partitions 3 and 5 on executor 2",
+    Reason.Missing(CopyState(1, 8, awaiting = (10 to 17).map(_ -> "4") :+ (2 -> "1"))) ->
+      "waits for 1 of 8 copies, of partition 2 on executor 1 and 8 partitions on executor 4",
+    Reason.Missing(CopyState(9, 8)) -> "waits for 9 of 9 copies",
+    Reason.Misplaced(1) -> "waits for 1 partition to run on another executor",
+    Reason.Trouble("it is full") -> "waits: it is full")
+
+  /** What tasks say of copies at an epoch and the next one, and for how many epochs nothing has come then. */
+  private val Idle: Seq[(CopyState, CopyState, Int)] = Seq(
+    (missing(8, idle = 1), missing(8), 2),
+    (missing(8, idle = 1), missing(8).copy(bytes = 101), 0),
+    (missing(0, idle = 1), missing(8), 0))
+
   private val Obstructions = Seq(Obstacles(isDeleting = true), Obstacles(isFetching = true), Obstacles(misplaced = 1),
     Obstacles(noRoom = Some("full")), Obstacles(lost = Some("gone")), Obstacles(unanswered = 1),
     Obstacles(unanswered = MaxUnanswered))
@@ -78,6 +93,8 @@ object TestStepDecision {
 
   private def unexpected: Iterator[String] = Expected.iterator.collect {
     case (facts, decision) if decide(facts) != decision => s"$facts should be $decision, and not ${decide(facts)}"
+  } ++ Said.collect { case (reason, text) if reason.text != text => s"'${reason.text}' should be '$text'" } ++ Idle.collect {
+    case (before, now, epochs) if now.after(Some(before)).idle != epochs => s"$now after $before is not idle for $epochs epochs"
   }
 
   private def wrong(f: StepFacts): Option[String] = {

@@ -31,7 +31,7 @@ private[migration] object StepDecision {
   /** Have the bins copied. */
   case object Order extends Decision
 
-  /** @param delivery how bins come to their new owners; at the switch, if too many copies are missing for too long */
+  /** @param delivery how bins come to their new owners; at the switch, if nothing has come of their copies for too long */
   final case class Take(delivery: Delivery) extends Decision
 
   /** The table in force isn't the one that the step starts from. */
@@ -199,9 +199,9 @@ private[migration] object Reason {
   final case class Takeover(epoch: Long)
     extends Reason(s"waits until epoch $epoch has taken the state over from Spark's provider")
   final case class NotBefore(epoch: Long) extends Reason(s"waits for epoch $epoch")
-  final case class Misplaced(partitions: Int)
-    extends Reason(s"waits for $partitions partition${if (partitions == 1) "" else "s"} to run on other executors")
-
+  final case class Misplaced(partitions: Int) extends Reason(
+      if (partitions == 1) "waits for 1 partition to run on another executor"
+      else s"waits for $partitions partitions to run on other executors")
   final case class Trouble(what: String) extends Reason(s"waits: $what", isTrouble = true)
 
   final case class Missing(of: CopyState)
