@@ -234,7 +234,7 @@ private[binshift] final class StepScheduler(
   def outlook(m: PlannedMigration, tables: TablesInForce, last: Long): Option[Outlook] = {
     val index = tables.stepsTaken(m.id)
     def awaited = tables.scheduled.orElse(tables.current).filter(_ => !m.cancelled && index < m.plan.steps.size).map { now =>
-      val facts = factsOf(m, index, now, last + 2)
+      val facts = factsOf(m, index, now, last + 2, fits = true)
       val known = facts.copy(copies = facts.copies.map(_.copy(awaiting = QueryStatistics.of(query).awaiting().toSeq)))
       StepDecision.outlook(latest.fold(known)(l => known.copy(early = l.early, obstacles = l.obstacles)))
     }
@@ -244,18 +244,20 @@ private[binshift] final class StepScheduler(
   /** Before which epoch `plan`, submitted now, cannot take effect; `None` if a migration is under way, or it has no step. */
   def earliestEpoch(plan: MigrationPlan, isPrepared: Boolean, tables: TablesInForce, last: Long): Option[Long] =
     tables.scheduled.orElse(tables.current).filter(_ => migration.isEmpty && plan.steps.nonEmpty)
-      .map(now => StepDecision.earliest(factsOf(plan, isPrepared, 0, now, last + 2)))
+      .map(now => StepDecision.earliest(factsOfPlan(plan, isPrepared, 0, now, last + 2, fits = true)))
 
-  private def factsOf(m: PlannedMigration, index: Int, now: RoutingEntry, next: Long): StepFacts =
-    factsOf(m.plan, m.options.isPrepared, index, now, next).copy(startEpoch = m.options.startEpoch.getOrElse(0),
+  private def factsOf(m: PlannedMigration, index: Int, now: RoutingEntry, next: Long, fits: Boolean): StepFacts =
+    factsOfPlan(m.plan, m.options.isPrepared, index, now, next, fits).copy(startEpoch = m.options.startEpoch.getOrElse(0),
       isOrdered = shipments.covers(m.id, index), copies = copies(m, index))
 
-  /** Of a plan that is submitted now. */
-  private def factsOf(plan: MigrationPlan, isPrepared: Boolean, index: Int, now: RoutingEntry, next: Long): StepFacts = {
+  /** Of a plan that is submitted now. If it doesn't fit, its moves may be from partitions that don't exist. */
+  private def factsOfPlan(
+      plan: MigrationPlan, isPrepared: Boolean, index: Int, now: RoutingEntry, next: Long, fits: Boolean): StepFacts = {
     val (partitions, wanted) = (now.table.partitions, plan.steps(index).partitions)
     StepFacts(index, next, now.epoch, now.step.exists(_.isOpening), partitions, wanted,
       openedAtOnce = if (wanted > partitions) openedAtOnce(plan, index) else 1, startEpoch = 0, plan.gap,
-      deliveryOf(plan, isPrepared, index, now.table), isOrdered = false, copies = None, maxEpochsToWait)
+      if (fits) deliveryOf(plan, isPrepared, index, now.table) else Delivery.AtSwitch, isOrdered = false, copies = None,
+      maxEpochsToWait, fits)
   }
 
   private def copies(m: PlannedMigration, index: Int): Option[CopyState] =
@@ -278,7 +280,7 @@ private[binshift] final class StepScheduler(
     val entry = for {
       m <- active if taken < m.plan.steps.size
       table = m.tableAfter(taken, now.table)
-      known = factsOf(m, taken, now, next).copy(fits = table.isDefined, early = early)
+      known = factsOf(m, taken, now, next, table.isDefined).copy(early = early)
       facts = if (early.isEmpty) known.copy(obstacles = obstacles(m, known)) else known
       entry <- act(m, facts, now.table, table)
     } yield entry
