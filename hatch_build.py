@@ -54,7 +54,7 @@ class JarBuildHook(BuildHookInterface):  # type: ignore[misc]
             f.name.removeprefix("spark-") for f in (Path(self.root) / "jvm_shim/src").glob("spark-*")
         )
         if spark not in known:
-            raise RuntimeError(f"BINSHIFT_SPARK is {spark!r}; give one of {', '.join(known)}, or leave it out")
+            raise SystemExit(f"BINSHIFT_SPARK is {spark!r}; set it to one of {', '.join(known)}, or unset it")
         return spark
 
     def _require_tools(self) -> None:
@@ -62,24 +62,29 @@ class JarBuildHook(BuildHookInterface):  # type: ignore[misc]
 
         Raises
         ------
-        RuntimeError
+        SystemExit
             The message says what to install.
         """
         java = _java_version()
+        home = os.environ.get("JAVA_HOME")
+        where = f"JAVA_HOME, {home}, has no Java that runs" if home else "there is no Java on PATH"
         wrong = []
         if java is None:
-            wrong.append(
-                f"there is no Java: install {OLDEST_JAVA} or newer, and set JAVA_HOME or put it onto PATH"
-            )
+            wrong.append(f"{where}: install a JDK of version {OLDEST_JAVA} or newer, and set JAVA_HOME to it")
         elif java < OLDEST_JAVA:
-            wrong.append(f"Java is {java}: install {OLDEST_JAVA} or newer, and set JAVA_HOME to it")
+            wrong.append(
+                f"Java is {java}: install a JDK of version {OLDEST_JAVA} or newer, and set JAVA_HOME to it"
+            )
         if shutil.which("gradle") is None:
-            wrong.append("there is no Gradle: install it, and put it onto PATH")
+            wrong.append("there is no Gradle on PATH: install it")
         if wrong:
-            raise RuntimeError(
-                f"binshift is built from source here, which compiles its jar, and {'; '.join(wrong)}. On "
-                "Debian and Ubuntu, 'apt-get install openjdk-17-jdk-headless gradle' has both. A wheel of "
-                "binshift needs neither."
+            problems = "".join(f"\n- {problem}" for problem in wrong)
+            # Not an exception of another kind, because pip would print the stack of each above the message.
+            raise SystemExit(
+                "binshift is being built from its sources, which compiles its jar, and something that this "
+                f"needs is missing:{problems}\n"
+                "On Debian and Ubuntu, 'apt-get install openjdk-17-jdk-headless gradle' installs both. A wheel "
+                "of binshift needs neither of them."
             )
 
     @property
@@ -122,7 +127,7 @@ def _java_version() -> int | None:
 
 
 def _is_of(folder: str, spark: str) -> bool:
-    """Whether the sources in a folder are for a version of Spark. Must agree with build.gradle."""
+    """True if the sources in a folder are for a version of Spark. Must agree with build.gradle."""
     kind, _, bound = folder.partition("-")
     if not bound:
         return kind == "main"

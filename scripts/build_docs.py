@@ -81,7 +81,7 @@ def relinked(text: str, source: str) -> str:
 
 
 def page_of(target: str, source: str) -> str:
-    """Where a link of the file `source` leads in the site."""
+    """The place in the site to which a link of the file `source` leads."""
     goal = site_path(os.path.normpath(os.path.join(os.path.dirname(source), target)))
     if goal is None:
         return target

@@ -44,7 +44,7 @@ def fingerprint(recording: str) -> dict[str, str]:
 
 
 def stale(recording: str) -> list[str]:
-    """What has changed since the recording was signed; only its name if it never was."""
+    """The sources that have changed since the recording was signed; only its name if it never was."""
     signed = json.loads(SIGNED.read_text()).get(recording) if SIGNED.exists() else None
     if signed is None:
         return [recording]

@@ -71,7 +71,7 @@ def jars_of(package: Path) -> Iterator[tuple[str, IO[bytes]]]:
 
 
 def is_jar(name: str) -> bool:
-    """Whether it is one of Spark's jars, and none of an example."""
+    """True if it is one of Spark's jars, and none of an example."""
     path = Path(name)
     return path.suffix == ".jar" and path.parent.name == "jars" and "examples" not in path.parts
 

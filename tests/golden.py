@@ -8,20 +8,21 @@ from pathlib import Path
 from typing import Any
 
 GOLDEN = Path(__file__).parent / "golden"
-#: What older versions wrote, which is read and not written.
+#: Files that older versions wrote, which are read and not written.
 OLD = Path(__file__).parent / "golden_old"
 #: The epoch of the old routing entry, and the version of the ids.
 EPOCH = 4
 #: That of the routing entry, which follows the old one.
 NEXT = 6
 ENTRY = f"routing/{NEXT}-d31c74b6"
+PLAN = "plans/0b6c3a52-6c0f-4c1e-9a57-3f7f0d6f5f10.json"
 OLD_FILES = (f"routing/{EPOCH}", "runs.json")
 FILES = (
     "layout.json",
     ENTRY,
     "runs/3",
     "ended.json",
-    "plan.json",
+    PLAN,
     "shipping.json",
     "served.json",
     "statistics.json",

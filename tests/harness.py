@@ -68,7 +68,7 @@ def _session(master: str, conf: dict[str, str], *, real_time: bool) -> SparkSess
 
 
 def traced() -> dict[str, str]:
-    """What has a session's processes write down what they do, if the environment says where."""
+    """The settings that make a session's processes write down what they do, if the environment says where."""
     folder = os.environ.get("BINSHIFT_TESTS_TRACE")
     return {"spark.sql.streaming.stateStore.binshift.trace": folder} if folder else {}
 
@@ -102,6 +102,11 @@ def entries(checkpoint: Path) -> dict[int, Path]:
     """The files of all routing entries in the order of their epochs, also of those never in force."""
     files = (f for f in (checkpoint / "binshift/routing").iterdir() if f.name[0].isdigit())
     return {int(f.name.split("-")[0]): f for f in sorted(files, key=lambda f: int(f.name.split("-")[0]))}
+
+
+def plans(checkpoint: Path) -> list[Path]:
+    """The files of the migrations that are under way."""
+    return sorted((checkpoint / "binshift/plans").glob("*.json"))
 
 
 def lose(file: Path) -> None:

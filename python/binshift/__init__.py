@@ -104,7 +104,7 @@ _OF_DRIVERS = {
     "convert": "conversion",
     "epochs": "epoch_log",
 }
-#: What was here once, and is in `binshift.autoscaling` now.
+#: Names that have moved to `binshift.autoscaling`.
 _OF_AUTOSCALING = ("Action", "Change", "Cluster", "Decision", "Observation", "ScalingSettings", "decide")
 
 

@@ -47,7 +47,7 @@ def checked(kind: type[BinshiftError], *, but: Collection[str] = ()) -> Callable
 
 
 def is_of_pyspark(value: object, name: str) -> bool:
-    """Whether it is an instance of this class of PySpark, or of the class of the same name of Spark Connect."""
+    """True if it is an instance of this class of PySpark, or of the class of the same name of Spark Connect."""
     return any(k.__name__ == name and k.__module__.startswith("pyspark.") for k in type(value).__mro__)
 
 
@@ -77,7 +77,7 @@ def _checked(function: Callable[..., Any], kind: type[BinshiftError], but: Colle
 
 
 def _fits(value: object, hint: Any) -> bool:
-    """Whether a value matches an annotation."""
+    """True if a value matches an annotation."""
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return any(_fits(value, arg) for arg in args)
@@ -91,7 +91,7 @@ def _fits(value: object, hint: Any) -> bool:
 
 
 def _holds(values: Iterable[object], hint: Any) -> bool:
-    """Whether all items, or keys of a mapping, match an annotation. Iterators are not consumed."""
+    """True if all items, or keys of a mapping, match an annotation. Iterators are not consumed."""
     return isinstance(values, Iterator) or all(_fits(item, hint) for item in values)
 
 
@@ -118,7 +118,7 @@ _PLURALS = {int: "whole numbers", float: "numbers", str: "texts"}
 
 
 def _wanted(hint: Any) -> str:
-    """What an annotation allows, in words."""
+    """The values that an annotation allows, in words."""
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return " or ".join(map(_wanted, args))

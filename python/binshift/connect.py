@@ -46,7 +46,7 @@ class ConnectLink:
         self._session = session
         self._run = query if isinstance(query, str) else str(query.runId)
         self._query = None if isinstance(query, str) else query
-        #: Whether such a run existed. If it didn't, a query that is asked for by its name is reported as
+        #: True if such a run existed. If it didn't, a query that is asked for by its name is reported as
         #: missing.
         self._is_known = self._query is not None
         facts = json.loads(str(self._ask("attach")))
@@ -71,8 +71,8 @@ class ConnectLink:
             own = [q for q in self._session.streams.active if str(q.runId) == self._run]
             if not own:
                 raise errors.ConfigurationError(
-                    f"query {self.id} was started by another session of the server, which alone has it as a "
-                    "StreamingQuery; the controller works all the same",
+                    f"query {self.id} was started by another session of the server, and only that session can "
+                    "have its StreamingQuery; the controller works all the same",
                     condition="QUERY_OF_ANOTHER_SESSION",
                 )
             self._query = own[0]

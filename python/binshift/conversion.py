@@ -31,7 +31,7 @@ _log = logging.getLogger("binshift")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ConversionReport:
-    """What a conversion did, or would do.
+    """The result of a conversion, or of a dry run.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def convert(
     checkpoint = os.fspath(checkpoint)
     output = f"{checkpoint.rstrip('/')}-{to}" if output is None else os.fspath(output)
     if partitions is not None and not is_whole(partitions, 1):
-        raise impossible(ConfigurationError, "partitions", partitions, "a whole number from 1 on")
+        raise impossible(ConfigurationError, "partitions", partitions, "a whole number of at least 1")
     with _session(spark, conf or {}) as session:
         conversion = call(
             gateway_of(session).conversion,

@@ -29,7 +29,7 @@ _LOADER = "org.apache.spark.util.MutableURLClassLoader"
 
 
 def is_running() -> bool:
-    """Whether a JVM is running, with or without a SparkContext."""
+    """True if a JVM is running, with or without a SparkContext."""
     return SparkContext._jvm is not None
 
 
@@ -65,7 +65,9 @@ def load(jar: Path) -> None:
         if loader is not None:
             loader.addURL(_jvm().java.io.File(str(jar)).toURI().toURL())
     how = how_to_start(jar)
-    gateway(f"Spark's JVM runs already, and no class loader of it takes jars: it has no {jar.name}; {how}", jar)
+    gateway(
+        f"Spark's JVM is running already without {jar.name}, and no class loader of it accepts jars; {how}", jar
+    )
 
 
 def require_known_settings(keys: Iterable[str]) -> None:
@@ -89,8 +91,8 @@ def gateway(without: str, jar: Path) -> Any:
         raise errors.ConfigurationError(without, condition="SESSION_WITHOUT_BINSHIFT")
     if (there := call(found.version)) != version:
         raise errors.ConfigurationError(
-            f"Spark's JVM has the binshift jar {there} and the Python package is {version}; take the other jar "
-            f"out of spark.jars and --jars, and {how_to_start(jar)}",
+            f"Spark's JVM has the binshift jar {there} and the Python package is {version}; remove the other "
+            f"jar from spark.jars and --jars, and {how_to_start(jar)}",
             condition="JAR_OF_ANOTHER_VERSION",
             installed=there,
         )
@@ -100,7 +102,7 @@ def gateway(without: str, jar: Path) -> Any:
 def how_to_start(jar: Path) -> str:
     """The command line to type, for messages."""
     return (
-        f"start the application anew with 'spark-submit --jars {jar} app.py' (or 'pyspark --jars {jar}'), "
+        f"start the application again with 'spark-submit --jars {jar} app.py' (or 'pyspark --jars {jar}'), "
         "and make its session with binshift.configure(builder).getOrCreate()"
     )
 

@@ -57,7 +57,7 @@ class EpochLog(StreamingQueryListener):
                 ConfigurationError, "query", query, "a StreamingQuery, or None for all of the session"
             )
         if not is_whole(limit, 1):
-            raise impossible(ConfigurationError, "limit", limit, "a number of epochs from 1 on")
+            raise impossible(ConfigurationError, "limit", limit, "a number of epochs, at least 1")
         self._query_id = None if query is None else str(query.id)
         self._limit = limit
         self._lock = threading.Lock()

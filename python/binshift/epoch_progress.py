@@ -1,4 +1,4 @@
-"""What Spark reports about a query's epochs, as a tidy table."""
+"""Spark's reports on a query's epochs, as a tidy table."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _FIELDS: list[tuple[str, pa.DataType]] = [
 
 @dataclass(frozen=True, slots=True, repr=False)
 class EpochProgress:
-    """What Spark reports about one epoch, summed over stateful operators.
+    """Spark's report on one epoch, summed over stateful operators.
 
     Parameters
     ----------

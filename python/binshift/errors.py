@@ -18,7 +18,7 @@ __all__ = [
     "UnsupportedVersionError",
 ]
 
-#: Where the site of the documentation is. `BinshiftException` in the JVM has the same.
+#: The address of the documentation's site; the same as in the JVM's `BinshiftException`.
 SITE = "https://binshift.github.io/binshift"
 
 
@@ -57,7 +57,7 @@ class BinshiftError(Exception):
 
     @property
     def url(self) -> str:
-        """Where the documentation says what is wrong, and what to do."""
+        """The place in the documentation that says what is wrong, and what to do."""
         return f"{SITE}/errors.html#{type(self).__name__}.{self.condition}"
 
 

@@ -11,7 +11,7 @@ __all__ = ["QueryLink"]
 
 
 class QueryLink(Protocol):
-    """What a controller can ask about one run of a query. Thread-safe; every method asks the driver.
+    """Asks the driver about one run of a query, for a controller. Thread-safe; each method makes a call.
 
     Answers come from `QueryHandle` in the JVM, mostly as JSON. Failures are raised as the errors that they name
     there.
@@ -82,7 +82,7 @@ class QueryLink(Protocol):
         ...
 
     def has_begun(self) -> bool:
-        """Whether this run has committed an epoch. Raises if it never will, as `require_active` does."""
+        """True if this run has committed an epoch. Raises if it never will, as `require_active` does."""
         ...
 
     def require_active(self) -> None:
@@ -90,7 +90,7 @@ class QueryLink(Protocol):
         ...
 
     def is_active(self) -> bool:
-        """Whether the query runs."""
+        """True if the query runs."""
         ...
 
     def recent_progress(self) -> list[dict[str, Any]]:
@@ -118,7 +118,7 @@ class QueryLink(Protocol):
         ...
 
     def is_real_time(self) -> bool:
-        """Whether the query is in real-time mode."""
+        """True if the query is in real-time mode."""
         ...
 
     def require_own_executors(self) -> None:

@@ -59,7 +59,7 @@ class Migration:
 
     @property
     def status(self) -> MigrationStatus:
-        """Where the migration stands now. A property, as in PySpark, although it asks the driver each time.
+        """The present state of the migration. A property, as in PySpark, although it asks the driver each time.
 
         Raises
         ------
@@ -69,7 +69,7 @@ class Migration:
         return self._status(self._progress())
 
     def _progress(self) -> dict[str, Any]:
-        """What the driver says of the migration now."""
+        """The driver's answer about the migration now."""
         data: dict[str, Any] = json.loads(self._query._link.progress(self._id))
         return data
 
@@ -127,7 +127,7 @@ class Migration:
                     )
                 if deadline is not None and time.monotonic() >= deadline:
                     raise MigrationTimeout(
-                        f"migration {self._id} is not over after {timeout} s: {status}; it goes on; wait "
+                        f"migration {self._id} is not over after {timeout} s: {status}; it continues; wait "
                         "again, feed the query data, or cancel it",
                         migration_id=self._id,
                         timeout=timeout,
@@ -196,7 +196,7 @@ class Migration:
             _log.exception("migration %s: the callback %r has failed", self._id, callback)
 
     def _audit(self, found: dict[str, Any] | None, deadline: float | None) -> AuditReport | None:
-        """What audits have `found`; those of the last step go on for a moment after its epoch."""
+        """The results of audits. Waits a moment for those of the last step, which continue after its epoch."""
         until = time.monotonic() + _AUDIT_SECONDS
         until = until if deadline is None else min(until, deadline)
         while found is not None and found["under_way"] and time.monotonic() < until:
@@ -280,7 +280,7 @@ def _message(state: MigrationState, done: int, total: int, next_epoch: int | Non
 
 
 def forecast_message(forecast: dict[str, Any] | None) -> str:
-    """What to say about the copying ahead, if it takes a while, or more room than there is."""
+    """A message about copying ahead, if that takes a while, or more room than there is."""
     if forecast is None:
         return ""
     parts = []

@@ -34,7 +34,7 @@ _TRACKING = "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows"
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """What the driver says about the routing.
+    """The driver's answer about the routing.
 
     Parameters
     ----------

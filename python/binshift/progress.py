@@ -18,7 +18,7 @@ __all__ = ["ProgressBar", "has_viewer"]
 
 
 def has_viewer() -> bool:
-    """Whether somebody can see it: stderr is a terminal, or this runs in a notebook."""
+    """True if somebody can see it: stderr is a terminal, or this runs in a notebook."""
     # The shell of a notebook has a kernel, and that of a terminal has none.
     return sys.stderr.isatty() or hasattr(ipython_shell(), "kernel")
 

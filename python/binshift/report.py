@@ -1,4 +1,4 @@
-"""What a migration did."""
+"""The report of a migration that is over."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class StepTiming:
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """What the audits of a migration have found: moved bins, compared with what their old owners had committed.
+    """The results of a migration's audits: moved bins, compared with what their old owners had committed.
 
     A bin that differs ends the query with `AUDIT_FAILED`, so there is no number of those here.
 
@@ -93,7 +93,7 @@ class AuditReport:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MigrationReport:
-    """What a migration did.
+    """The report of a migration: its steps, and what they moved and cost.
 
     Parameters
     ----------

@@ -52,7 +52,7 @@ def awaited(remote: str, how_to_start: str) -> Iterator[None]:
     # The part after the port may contain a token.
     server = remote.partition("/;")[0]
     text = (
-        f"{server} has not answered for {_PATIENCE_S:g} s, and Spark's client goes on trying for minutes"
+        f"{server} has not answered for {_PATIENCE_S:g} s, and Spark's client keeps trying for minutes"
         f"; if no server of Spark Connect runs there, {how_to_start}"
     )
     timer = threading.Timer(_PATIENCE_S, warnings.warn_explicit, [text, RuntimeWarning, "binshift", 0])

@@ -144,7 +144,7 @@ def _require_real_time(*, remote: bool) -> None:
         )
     if remote:
         raise ConfigurationError(
-            "real_time=True is not there for Spark Connect; make the session without a server, or leave it out",
+            "real_time=True does not work with Spark Connect; leave it out, or use a session without a server",
             condition="INVALID_VALUE",
             name="real_time",
             value=True,
@@ -155,7 +155,7 @@ def _real_time(builder: SparkSession.Builder, present: dict[str, str]) -> SparkS
     if PROVIDER_KEY in present:
         raise ConfigurationError(
             f"{PROVIDER_KEY} is {present[PROVIDER_KEY]}, and Spark starts no query in real-time mode in a "
-            "session that names a provider; leave it out, since real_time=True gives each query binshift's",
+            "session that names a provider; remove that setting: real_time=True gives each query binshift's",
             condition="REAL_TIME_WITH_PROVIDER",
             provider=present[PROVIDER_KEY],
         )
@@ -298,8 +298,8 @@ def require_classic(thing: object) -> None:
     """Refuses a session or query of Spark Connect."""
     if is_connect(thing):
         raise ConfigurationError(
-            f"{type(thing).__name__} is of Spark Connect, in which the driver's JVM cannot be reached; do it "
-            "with a classic session on the driver, or by the command line",
+            f"{type(thing).__name__} belongs to Spark Connect, which cannot reach the driver's JVM; use a "
+            "classic session on the driver, or the command line",
             condition="SPARK_CONNECT",
         )
 
@@ -313,7 +313,7 @@ def how_to_start_server() -> str:
 
 
 def is_connect(thing: object) -> bool:
-    """Whether a session, a query or a builder is of Spark Connect."""
+    """True if a session, a query or a builder is of Spark Connect."""
     return type(thing).__module__.startswith("pyspark.sql.connect")
 
 

@@ -1,4 +1,4 @@
-"""Where a migration stands."""
+"""The states of a migration, and its state at one moment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["MigrationState", "MigrationStatus"]
 
 
 class MigrationState(StrEnum):
-    """Where a migration stands."""
+    """The states that a migration can be in."""
 
     #: The next step takes effect at an epoch that hasn't begun, because the query has no new data.
     WAITING = "waiting"
@@ -62,7 +62,7 @@ class MigrationStatus:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will happen."""
+        """True if nothing more will happen."""
         return self.state in (MigrationState.FINISHED, MigrationState.CANCELLED)
 
     def __str__(self) -> str:

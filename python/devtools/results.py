@@ -1,4 +1,4 @@
-"""What a long run has done, a line of JSON for each part, so that it can go on later."""
+"""The results of a long run, a line of JSON for each part, so that the run can continue later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one life of a checkpoint is to be: all of it follows from its seed."""
+"""One life of a checkpoint, all of which follows from its seed."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Life:
 
     @property
     def trace(self) -> Path:
-        """Where its processes write down what they do."""
+        """The directory into which its processes write down what they do."""
         return self.root / "trace"
 
     @property

@@ -135,7 +135,7 @@ def table(done: list[dict[str, Any]]) -> str:
 
 
 def page(text: str, done: list[dict[str, Any]]) -> str:
-    """The text of the page with the tables of what was done, and of which ways of state met."""
+    """The text of the page with the tables of the lives that were done, and of the ways of state that met."""
     from traces import ways
 
     text = with_part(text, MARKS, table(done))
@@ -145,7 +145,7 @@ def page(text: str, done: list[dict[str, Any]]) -> str:
 
 
 def prepare_jvms() -> None:
-    """What the tests' JVMs share, for lives outside of pytest; kept until the jar is another one."""
+    """The files that the tests' JVMs share, for lives outside of pytest; kept until the jar is another one."""
     shared = BUILD / "shared"
     os.environ.setdefault("BINSHIFT_TESTS_SHARED", str(shared))
     import binshift

@@ -27,7 +27,7 @@ from harness import STOCK, StreamRun, session
 from jvms import FAULTS
 from local.queries import QUERIES
 
-#: What makes Spark patient with executors that die all the time, and quick to ask another one.
+#: Makes Spark patient with executors that die all the time, and quick to ask another one.
 PATIENCE = {
     "spark.deploy.maxExecutorRetries": "-1",
     "spark.task.maxFailures": "100",
@@ -84,7 +84,7 @@ def main(root: Path, number: int) -> None:
 
 
 def slowed(life: Life) -> dict[str, str]:
-    """What makes the drivers and executors of a life take their time at its slow instants."""
+    """Makes the drivers and executors of a life take their time at its slow instants."""
     folder = life.root / "faults"
     folder.mkdir(exist_ok=True)
     for point in life.slow:

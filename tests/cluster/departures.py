@@ -117,7 +117,7 @@ class Departures(Commands):
         kill(self.run, executor)
 
     def finished(self, most: int) -> bool:
-        """Whether no migration is under way after so many epochs at most."""
+        """True if no migration is under way after so many epochs at most."""
         for _ in range(most):
             if self.run.attach().migration() is None:
                 return True

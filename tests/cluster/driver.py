@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
     args = parser.parse_args()
     conf = dict(c.split("=", 1) for c in args.conf)
-    # What an executor that died was to send does not come.
+    # The bins that a dead executor should have sent do not come.
     conf.setdefault("spark.sql.streaming.stateStore.binshift.ship.timeout", "3s")
     spark = session(args.master, **conf)
     await_executors(spark)
@@ -143,7 +143,7 @@ def arm(run: StreamRun, root: Path, fault: str | None) -> None:
 
 
 class Counting(StatefulProcessor):
-    """What the aggregation does, by hand."""
+    """Does by hand what the aggregation does."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.counts = handle.getValueState("counts", "n long, total long")

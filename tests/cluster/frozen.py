@@ -18,7 +18,7 @@ STOP = "kill -STOP $PPID"
 HALTING = {
     "spark.sql.streaming.checkpointFileManagerClass": "binshift.tests.HaltingCheckpointFileManager",
     **FAULTS,
-    # What a store has is read from changelogs, and no snapshot hides that a version is gone.
+    # State is read from changelogs, so that no snapshot hides that a version is gone.
     "spark.sql.streaming.stateStore.minDeltasForSnapshot": "4",
 }
 
@@ -70,7 +70,7 @@ class Drivers:
         self, root: Path, jvm_jar: Path, conf: dict[str, str], stack: ExitStack, checkpoint: str = ""
     ) -> None:
         self.root, self.stack, self.started = root, stack, 0
-        #: Where it is; by default below `root`.
+        #: Its place; by default below `root`.
         self.place = checkpoint
         self.conf = {"spark.jars": str(jvm_jar), **HALTING, **conf}
 

@@ -11,7 +11,7 @@ import pytest
 
 # The rescale is submitted after epoch 1. Epoch 2 prepares the first step, which takes effect at epoch 3.
 INSTANTS = [
-    "after:/binshift/plan.json",
+    "after:/binshift/plans/*.json",
     "before:/binshift/routing/3-*",
     "after:/binshift/routing/3-*",
     "before:/offsets/3",
@@ -25,7 +25,7 @@ INSTANTS = [
 
 #: Instants that their neighbours stand for in the default test run.
 MATRIX = (
-    "after:/binshift/plan.json",
+    "after:/binshift/plans/*.json",
     "before:/binshift/routing/3-*",
     "after:/binshift/routing/3-*",
     "before:/offsets/3",

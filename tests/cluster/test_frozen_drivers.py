@@ -121,9 +121,27 @@ def test_a_start_that_was_wound_back_and_wakes_late_deletes_nothing_of_its_succe
     assert_goes_on(drivers, second)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("checkpoint_format", cases((), always=[(2,)]))
+def test_a_driver_that_wakes_as_it_deletes_its_plan_leaves_the_one_that_its_successor_has_accepted(drivers):
+    first = drivers.start("delete:/binshift/plan*.json")
+    first("epochs", 2)
+    first("swap")
+    first.tell("epochs", 4)
+    first.await_stop()
+    second = drivers.start()
+    second("epochs", 1)
+    second("rescale", 4, 64, False)
+    assert first.wake_in_vain()
+    second.kill()
+    third = drivers.start()
+    third("finish")
+    third.assert_exact(4)
+
+
 #: The second driver goes on with the plan, and so does the first one in its place.
 INSTANTS = [
-    "after:/binshift/plan.json",
+    "after:/binshift/plans/*.json",
     "after:/binshift/routing/3-*",
     "before:/offsets/3",
     "after:/offsets/3",
@@ -132,7 +150,7 @@ INSTANTS = [
     "before:/commits/3",
     "after:/commits/3",
     "before:/state/0/0/*.zip",
-    "delete:/binshift/plan.json",
+    "delete:/binshift/plans/*.json",
 ]
 
 

@@ -1,4 +1,4 @@
-"""Which of several drivers goes on, with a checkpoint in an object store."""
+"""Only one of several drivers continues with a checkpoint in an object store."""
 
 from contextlib import ExitStack
 

@@ -1,4 +1,4 @@
-"""What Python decodes of a checkpoint, each with valid examples and a way to feed it bytes.
+"""The decoders of Python for a checkpoint, each with valid examples and a way to feed it bytes.
 
 Whatever the bytes are, feeding them gives a value or a `BinshiftError`.
 """
@@ -38,7 +38,7 @@ from binshift.inspect.storage.database import Database, Snapshot
 from binshift.planning.plan import MigrationPlan
 from checkpoints import Writer
 from fuzz.held import Held
-from golden import EPOCH, GOLDEN, OLD, OLD_FILES
+from golden import EPOCH, GOLDEN, OLD, OLD_FILES, PLAN
 from unit.test_inspect_files import CODECS, changelog, lz4
 from unsafe_rows import row
 
@@ -294,13 +294,13 @@ def targets() -> dict[str, Target]:
             golden_checkpoint("binshift/layout.json", layout),
         ),
         "migration": Target(
-            "`plan.json`",
-            golden("plan.json"),
-            golden_checkpoint("binshift/plan.json", lambda h: ControlDir(h).migration()),
+            "the file of a migration",
+            golden(PLAN),
+            golden_checkpoint("binshift/plans/m-1.json", lambda h: ControlDir(h).migration()),
         ),
         "plan": Target(
             "the JSON of a plan",
-            [json.dumps(json.loads(golden("plan.json")[0])["plan"]).encode()],
+            [json.dumps(json.loads(golden(PLAN)[0])["plan"]).encode()],
             lambda d: MigrationPlan.from_json(d.decode(errors="surrogateescape")),
         ),
         "answer": Target(

@@ -12,6 +12,7 @@ object JvmQueries {
   type Output = (String, String, Long)
 
   private val MinuteMs = 60000L
+  private val BrokenText = "if(v % 4 = 0, cast(unhex(hex(160 + v)) as string), k)"
 
   /** Counts the rows of a key until it has had none for two minutes; some keys start with a count. */
   def countUntilSilent(df: DataFrame): DataFrame = {
@@ -42,6 +43,14 @@ object JvmQueries {
     val spark = df.sparkSession
     import spark.implicits._
     df.as[Input].withWatermark("t", "1 minute").groupByKey(_._1)
+      .transformWithState(new Everything, TimeMode.EventTime(), OutputMode.Update()).toDF("k", "what", "n")
+  }
+
+  /** Like `transformed`, with keys of text of which some is not UTF-8. */
+  def brokenTransformed(df: DataFrame): DataFrame = {
+    val spark = df.sparkSession
+    import spark.implicits._
+    df.withWatermark("t", "1 minute").select(expr(BrokenText).as("i"), col("v"), col("t")).groupBy("i").as[String, Input]
       .transformWithState(new Everything, TimeMode.EventTime(), OutputMode.Update()).toDF("k", "what", "n")
   }
 
@@ -80,9 +89,15 @@ object JvmQueries {
       .toDF("k", "what", "n")
   }
 
+  /** A key that is read into an array, which the processor could change. */
+  def keyOfBytes(df: DataFrame): DataFrame =
+    df.groupByKey((r: Row) => r.getString(0).getBytes)(Encoders.BINARY)
+      .transformWithState(new Rows[Array[Byte]], TimeMode.None(), OutputMode.Update())(Encoders.product[Output])
+      .toDF("k", "what", "n")
+
   /** Keys of text, some of which is not UTF-8, so that Java makes other characters of it. */
   def brokenText(df: DataFrame): DataFrame = {
-    val typed = df.withColumn("i", expr("if(v % 4 = 0, cast(unhex(hex(160 + v)) as string), k)"))
+    val typed = df.withColumn("i", expr(BrokenText))
     typed.groupBy("i").as[String, Row](Encoders.STRING, Encoders.row(typed.schema))
       .transformWithState(new Rows[String], TimeMode.None(), OutputMode.Update())(Encoders.product[Output])
       .toDF("k", "what", "n")

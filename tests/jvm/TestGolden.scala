@@ -30,7 +30,7 @@ object TestGolden {
         again(RunHistory.readClaim(dir, n.toLong).get)(RunHistory.claim(dir, before, _).foreach(claim =>
             require(claim == n.toLong)))
       case Array("ended.json") => again(RunEnd.read(dir).get)(_.write(dir))
-      case Array("plan.json") => again(PlannedMigration.read(dir).get)(PlannedMigration.write(dir, _))
+      case Array("plans", _) => again(PlannedMigration.read(dir).head)(PlannedMigration.write(dir, _))
       case Array("served.json") => again(ServedRequests.read(dir))(ServedRequests.write(dir, _))
       case Array("shipping.json") => again(ShippingOrder.read(dir))(ShippingOrder.write(dir, _))
       case Array("statistics.json") => again(SavedStatistics.read(dir).get)(_.write(dir))
@@ -41,7 +41,10 @@ object TestGolden {
     }
   }
 
-  /** What older versions wrote: the name of the entry of an epoch and the one that it follows, and the runs, the newest first. */
+  /**
+   * Reads files that older versions wrote: the name of an epoch's entry and of the one that it follows, and the runs, newest
+   * first.
+   */
   def old(checkpoint: String, epoch: Long): String = {
     val dir = dirOf(checkpoint)
     val entry = new RoutingLog(dir).read(EntryName(epoch, EntryName.Unknown)).get
@@ -52,9 +55,9 @@ object TestGolden {
       }))
   }
 
-  /** Reads `plan.json` and writes it back unchanged; returns the plan. */
+  /** The plan of the migration under way. */
   def plan(checkpoint: String): String = {
-    val plan = PlannedMigration.read(dirOf(checkpoint)).get.plan
+    val plan = PlannedMigration.read(dirOf(checkpoint)).head.plan
     text(("source" -> (("partitions" -> plan.source.partitions) ~ ("assignment" -> plan.source.assignment.toSeq))) ~
       ("steps" -> plan.steps.map { s =>
         ("partitions" -> s.partitions) ~ ("moves" -> s.moves.map(m => Seq(m.bin, m.source, m.target)))

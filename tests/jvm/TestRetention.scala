@@ -11,7 +11,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing._
 
 /** Random lives of checkpoints, without files: what is deleted, and whether each retained version can be recovered. */
 object TestRetention {
-  /** What could not be recovered, or was kept too long, in so many lives; with what had happened. */
+  /** Lives as many checkpoints, and returns what could not be recovered, or was kept too long, with the events before. */
   def faults(first: Long, lives: Int, events: Int, hasIds: Boolean): String = {
     val all = (first until first + lives).map(seed => seed -> new CheckpointLife(seed, hasIds))
     val found = all.flatMap { case (seed, life) => life.faultsIn(events).map(f => s"seed $seed: $f") }
@@ -28,6 +28,8 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
   private val random = new Random(seed)
   private val retain = 1 + random.nextInt(10)
   private val every = 1 + random.nextInt(6)
+  /** Whether the store has column families. A commit that makes one makes a snapshot, which is there at once. */
+  private val hasFamilies = random.nextBoolean()
   private val entries = mutable.TreeMap(0L -> drawnTable())
   private val there = mutable.Map.empty[Int, mutable.Set[VersionFile]]
   private val said = mutable.Map.empty[(Int, Long, String), Seq[LineageItem]]
@@ -110,10 +112,12 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
       if (isNew) put(p, file(VersionFile.Snapshot))
       else {
         put(p, file(VersionFile.Changelog))
-        // Back to the last snapshot that the store knew.
-        val behind =
-          Iterator.iterate(last)(_ - 1).takeWhile(v => v > 0 && committed(v).contains(p)).take(1 + random.nextInt(every))
-        said((p, last + 1, now)) = behind.map(v => LineageItem(v, committed(v)(p))).toSeq
+        if (last == 0 && hasFamilies) put(p, file(VersionFile.Snapshot))
+        // Back to the last snapshot, or to one before that if the store has not heard yet that it was uploaded.
+        val behind = Iterator.iterate(last)(_ - 1).takeWhile(v => v > 0 && committed(v).contains(p)).toSeq
+        val known = behind.indexWhere(v => has(p, v, committed(v)(p), VersionFile.Snapshot))
+        said((p, last + 1, now)) = behind.take(if (known < 0) behind.size else known + 1 + random.nextInt(every))
+          .map(v => LineageItem(v, committed(v)(p)))
         if (isUploaded || random.nextInt(every) == 0) {
           if (isUploaded || random.nextBoolean()) put(p, file(VersionFile.Snapshot))
           else if (random.nextInt(3) > 0) late += p -> file(VersionFile.Snapshot)
@@ -198,7 +202,7 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
     }
   }
 
-  /** What is not known keeps all. */
+  /** Returns `otherwise` if something isn't known, because then all files have to be kept. */
   private def triedOr[T](otherwise: T)(body: => T): T =
     try body
     catch { case _: NoSuchElementException => otherwise }
@@ -245,16 +249,22 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
       val base = newest(p, version)
       val own = base.flatMap(lacks(p, _, VersionFile.Snapshot)) ++
         (base.getOrElse(0L) + 1 to version).flatMap(lacks(p, _, VersionFile.Changelog))
+      // It finds only those snapshots that the changelog of this one version names.
+      def named = read(p, version, committed(version)(p)).map(_.version) :+ version
+      val unfound = Option.when(hasIds && !named.exists(v => v == 1 || lacks(p, v, VersionFile.Snapshot).isEmpty))(
+        s"the changelog of version $version names no snapshot that is there")
       val plan = RecoveryPlan.of(bins, p, version, owners(version), newest)
       val others = plan.bases.keys.flatMap(s => lacks(s.partition, s.version, VersionFile.Snapshot)) ++
-        plan.stretches.keys.flatMap(s => (s.first to s.last).flatMap(lacks(s.partition, _, VersionFile.Changelog)))
-      (own ++ others).headOption
+        plan.stretches.keys.flatMap(s => (s.first to s.last).flatMap(lacks(s.partition, _, VersionFile.Changelog))) ++
+        plan.stretches.keys.filter(s => hasFamilies && s.partition != p && newest(s.partition, s.first).isEmpty)
+          .map(s => s"the column families of partition ${s.partition} at version ${s.first} are not known")
+      (own ++ others ++ unfound).headOption
     } catch {
       case e @ (_: NoSuchElementException | _: BinshiftException) => Some(s"there is no plan ($e)")
     }
   }
 
-  /** What a look at the newest version finds, where it is otherwise; nothing is missing, or one file that is taken away for it. */
+  /** Checks the newest version, from which a file may have been taken away, and returns a finding that is wrong. */
   private def checkedWrongly: Option[String] = if (last == 0 || random.nextInt(5) > 0) None
   else {
     val table = owners(last).table(owners(last).at(last))
@@ -271,7 +281,10 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
     })
   }
 
-  /** What is said to be missing, though nothing is, by a look between whose listings others go on: with epochs, snapshots and cleanups. */
+  /**
+   * Checks partitions from which nothing is missing, while others go on between the listings with epochs, snapshots and cleanups.
+   * Returns what is said to be missing.
+   */
   private def overtakenLook: Option[String] = if (last == 0 || random.nextInt(10) > 0) None
   else {
     val partitions = owners(last).table(owners(last).at(last)).assignment.toSet

@@ -24,7 +24,7 @@ final class TestRowSources(broadcast: Broadcast[Int], count: Int) {
   def ask(source: Int): Unit =
     ShipmentBlocks.put(ShipmentFormat.askId(order.broadcast, store(source), count, 0), new Array[Byte](1), tellDriver = false)
 
-  /** Whether the old owner has got the request. */
+  /** True if the old owner has got the request. */
   def isAsked(source: Int): Boolean = sources(source).isAsked
 
   def close(): Unit = {

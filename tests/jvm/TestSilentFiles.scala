@@ -9,10 +9,10 @@ import scala.jdk.CollectionConverters._
 import org.apache.hadoop.fs.{FileStatus, FSDataInputStream, Path, RawLocalFileSystem}
 
 /**
- * Local files under the scheme `silent`, which stop answering: each request that binshift makes hangs when it is made from its
- * place in the code for the first time, until the test has it go on. A place is the outermost of what of binshift is on the stack.
+ * Local files under the scheme `silent`, which stop answering. A request that binshift makes from a place in its code for the
+ * first time hangs until the test releases it. The place is given by the outermost frames of binshift on the stack.
  *
- * What is told of each place are the locks that its thread holds meanwhile.
+ * For each place, it records the locks that the thread holds meanwhile.
  */
 class TestSilentFiles extends RawLocalFileSystem {
   override def getScheme: String = "silent"

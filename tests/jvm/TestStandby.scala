@@ -28,7 +28,7 @@ object TestStandby {
 
   def bytes(): Long = ShippingThreads.standbyBytes.get
 
-  /** Whether a file of `bytes` may be fetched to a disk with this free space. */
+  /** True if a file of `bytes` may be fetched to a disk with this free space. */
   def hasRoom(bytes: Long, free: Long, total: Long): Boolean =
     try {
       new FetchedFiles.Room(new AtomicLong, Long.MaxValue, "a test").require(bytes, disk(free, total))

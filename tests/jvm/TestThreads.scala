@@ -4,7 +4,7 @@ import scala.jdk.CollectionConverters._
 
 /** The states of this JVM's threads. */
 object TestThreads {
-  /** Whether a thread is in a method of that name. */
+  /** True if a thread is in a method of that name. */
   def isIn(method: String): Boolean =
     Thread.getAllStackTraces.values.asScala.exists(_.exists(_.getMethodName == method))
 

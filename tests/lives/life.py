@@ -1,4 +1,4 @@
-"""What a quick life consists of: an operator, settings, and events, all of which follow from a seed."""
+"""A quick life: an operator, settings, and events, all of which follow from a seed."""
 
 from __future__ import annotations
 

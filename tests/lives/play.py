@@ -35,7 +35,7 @@ FAILURES = 5
 
 
 class WrongError(Exception):
-    """What did not come out as it does on Spark's own provider."""
+    """The results that differ from those of Spark's own provider."""
 
 
 #: Which of its possible inputs each epoch has.
@@ -182,7 +182,7 @@ class _Player:
             raise WrongError(f"state of epoch {epoch}")
 
     def _may_forget_later(self, epoch: int) -> bool:
-        """Whether the state may still have rows that no later row meets, since bins came on demand."""
+        """True if the state may still have rows that no later row meets, since bins came on demand."""
         entries = [json.loads(f.read_text()) for f in (self.run.checkpoint / "binshift/routing").glob("[0-9]*")]
         return any(
             e["step"] and e["step"]["strategy"] == "on-demand" and epoch - 4 < e["epoch"] <= epoch
@@ -300,7 +300,7 @@ def _trace() -> Path:
 
 
 def _reasons(text: str) -> str:
-    """What the exceptions say, without their stacks, the innermost first."""
+    """The messages of exceptions, without their stacks, the innermost first."""
     lines = [line.strip() for line in text.splitlines()]
     said = [s for s in lines if re.search(r"(Exception|Error)\b", s) and not s.startswith(("at ", "File "))]
     return " <- ".join(s[:200] for s in [*reversed(said[-3:]), *said[:1]])

@@ -25,7 +25,7 @@ def new(stream, name="count", conf=ALL):
 
 
 def audited(migration):
-    """What the audits have found when they are over."""
+    """The results of the audits when they are over."""
     found = []
 
     def is_over():
@@ -91,7 +91,7 @@ def test_a_wrong_row_ends_the_query_before_its_next_commit(stream, point, strate
         with Fault(point, "damage") as fault:
             epoch = finish(run, migration, 2)
             assert fault.happened
-        # What came on demand is audited when all of it is there.
+        # Bins that come on demand are audited when all of them are there.
         run.run(epoch)
     audited(migration)
     run.feed(rows(epoch + 1))

@@ -1,4 +1,4 @@
-"""What a newcomer meets first: a query that has not begun, keeps no state, has died, or a misspelt setting."""
+"""A newcomer's first problems: a query that has not begun, keeps no state or has died; a misspelt setting."""
 
 import threading
 

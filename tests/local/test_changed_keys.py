@@ -9,7 +9,7 @@ from binshift import AllAtOnce, MigrationState, UnsupportedOperatorError, conver
 from binshift.session import PROVIDER, PROVIDER_KEY
 from harness import STOCK, assert_same_results, until
 from local.processors import counting_by_number
-from local.queries import in_jvm
+from local.queries import QUERIES, in_jvm
 
 STATE = ({"stateVarName": "n"}, {"stateVarName": "seen"})
 
@@ -135,9 +135,44 @@ def test_state_of_changed_keys_is_taken_over_from_sparks_provider(stream):
         taken.attach().rescale(4, strategy=AllAtOnce(), prepare=False)
 
 
+@pytest.mark.parametrize(
+    ("build", "inputs"),
+    [
+        pytest.param(counting_by_number, 1, id="python"),
+        pytest.param(in_jvm("brokenText"), 1, id="columns that were never objects"),
+        pytest.param(in_jvm("keyOfBytes"), 1, id="an array"),
+        pytest.param(in_jvm("transformed"), 0, id="text"),
+        pytest.param(in_jvm("transformedWithInitialState"), 0, id="text and a flag, with an initial state"),
+    ],
+)
+def test_keys_are_noted_only_where_they_may_change(stream, build, inputs):
+    run = stream(build).start()
+    run.feed(batch(0, False))
+    run.query.processAllAvailable()
+    plan = run.query._jsq.streamingQuery().lastExecution().executedPlan().toString()
+    assert plan.count("NoteKeys") == inputs
+    assert "routed_partition" in plan
+
+
 @pytest.mark.long
 def test_text_that_is_not_utf_8_is_another_key_in_the_jvm(stream):
     run, oracle = pair(stream, in_jvm("brokenText"))
     for query in (run, oracle):
         query.run(0, 1, 2)
     assert_same_results(run, oracle, ({"stateVarName": "n"},))
+
+
+@pytest.mark.long
+def test_state_of_changed_keys_is_found_though_the_keys_are_made_in_another_way_since(stream):
+    run, oracle = pair(stream, in_jvm("brokenTransformed"))
+    feed(0, False, run, oracle)
+    assert (run.checkpoint / "binshift" / "changed_keys" / "0").exists()
+    for query in (run, oracle):
+        query.stop()
+        query.build = in_jvm("transformed")
+        query.start()
+    # Timers of the changed keys come due, and their keys aren't noted any more.
+    for epoch in range(1, 5):
+        feed(epoch, False, run, oracle)
+    assert_same_results(run, oracle, QUERIES["tws-jvm"].state)
+    assert "fired" in {what for rows in run.outputs.values() for _, what, _ in rows}

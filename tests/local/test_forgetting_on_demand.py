@@ -138,7 +138,7 @@ def test_what_is_forgotten_late_is_met_by_no_row(history, tmp_path, name, target
             h.take(on_the_edges(next(minutes)))
         blocked = range(begun, h.epoch)
         assert all(h.metrics(epoch)["binshiftBinsShipped"] == 0 for epoch in blocked)
-        # What is known is forgotten at once. A join that has two stores a side leaves out all bins that move.
+        # Known rows are forgotten at once. A join that has two stores a side leaves out all bins that move.
         last = [op for epoch in blocked[-2:] for op in h.run.progress(epoch).stateOperators]
         has_two_stores = name.startswith(("near", "same")) and not conf.items() >= JOIN_3.items()
         assert any(op.numRowsRemoved for op in last) == (target == 3 or not has_two_stores)

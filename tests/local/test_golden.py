@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from golden import ENTRY, EPOCH, FILES, checkpoint, golden
+from golden import ENTRY, EPOCH, FILES, PLAN, checkpoint, golden
 from harness import entries, until
 from local.queries import count_by_key
 
@@ -44,19 +44,19 @@ def test_what_older_versions_wrote_is_read(jvm, tmp_path):
 
 def test_both_languages_find_the_same_in_a_file(spark, jvm, tmp_path):
     root = checkpoint(tmp_path)
-    plan = golden("plan.json")["plan"]
+    plan = golden(PLAN)["plan"]
     assert plan.pop("format") == 1
     assert plan["source"].pop("epoch") == 0
     assert json.loads(jvm.plan(str(root))) == plan
     # Nothing hangs on the name of the strategy.
-    file = root / "binshift/plan.json"
+    file = root / "binshift" / PLAN
     stored = json.loads(file.read_text())
     for is_on_demand in (False, True):
         file.write_text(
             json.dumps(stored | {"plan": stored["plan"] | {"strategy": "on-demand", "on_demand": is_on_demand}})
         )
         assert json.loads(jvm.plan(str(root)))["on_demand"] is is_on_demand
-    # What is in the bytes of the file, number by number; from the fifth bin on, numbers of two bytes.
+    # The content of the file, number by number; from the fifth bin on, numbers of two bytes.
     bins = range(8)
     numbers = {"keys": list(bins), "bytes": [30 * b if b < 4 else 256 + b for b in bins], "rows": list(bins)}
     assert json.loads(jvm.statistics(str(root))) == numbers
@@ -83,16 +83,16 @@ def test_a_query_takes_golden_requests_and_writes_files_of_the_golden_forms(stre
         assert until(answer.exists)
         return json.loads(answer.read_text())
 
-    foreign = golden("plan.json")["plan"]
+    foreign = golden(PLAN)["plan"]
     foreign["source"]["assignment"] = foreign["source"]["assignment"][::-1]
-    options = golden("plan.json")["options"] | {"start_epoch": 1, "vacate": None, "places": {}}
+    options = golden(PLAN)["options"] | {"start_epoch": 1, "vacate": None, "places": {}}
     refused = golden("answers/refused.json")
     assert ask("submit", id=refused["id"], plan=foreign, options=options) == refused
     assert ask("status")["result"].keys() == {"migration_id", "progress", "routing"}
     assert ask("submit", options=options) == golden("answers/submit.json")
-    written = json.loads((control / "plan.json").read_text())
+    written = json.loads((control / PLAN).read_text())
     options.pop("vacate")
-    expected = golden("plan.json") | {"options": options}
+    expected = golden(PLAN) | {"options": options}
     assert written.pop("application").startswith("local-")
     assert expected.pop("application").startswith("local-")
     assert written == expected

@@ -139,7 +139,7 @@ def test_the_command_shows_keys_bins_and_counts(made):
 def test_wrong_arguments_have_messages_and_exit_codes(made, tmp_path):
     checkpoint = made("tws").checkpoint
     for arguments, code, message in [
-        (["state", "show", tmp_path], 3, "is no checkpoint"),
+        (["state", "show", tmp_path], 3, "is not the checkpoint"),
         (["state", "get", checkpoint, "--head", 3], 3, "name one of"),
         (["state", "show", checkpoint, "--version", 99], 3, "it has 1 to 8"),
         (["state", "get", checkpoint, "--family", "count", "--bin", 99], 3, "bins are 0 to 11"),
@@ -151,7 +151,7 @@ def test_wrong_arguments_have_messages_and_exit_codes(made, tmp_path):
         (["state", "get"], 2, "CHECKPOINT"),
         (["state", "diff", checkpoint], 2, "AFTER"),
         (["state", "export", checkpoint, "--family", "none", "--output", tmp_path], 3, "nothing of"),
-        (["fsck", tmp_path], 3, "is no checkpoint"),
+        (["fsck", tmp_path], 3, "is not the checkpoint"),
     ]:
         done = run(*arguments)
         assert (done.exit_code, message in done.stderr) == (code, True), (arguments, done.output)

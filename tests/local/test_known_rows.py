@@ -8,7 +8,7 @@ BINS = range(8)
 #: Of some keys, there are several rows.
 SINGLE = st.builds("{}.{}".format, st.sampled_from(BINS), st.integers(0, 5))
 SEVERAL = st.builds("{}.{}/{}".format, st.sampled_from(BINS), st.integers(0, 2), st.integers(0, 3))
-#: What stands before the number of a row of which there are others with all lower ones.
+#: The marker in front of a row's number, if there are rows with all lower numbers.
 SERIES = st.builds("{}.{}#".format, st.sampled_from(BINS), st.integers(0, 2))
 NUMBERED = st.builds("{}{}".format, SERIES, st.integers(0, 4))
 #: By whether a database has column families, the kinds of keys that it may have.
@@ -22,7 +22,7 @@ ARRIVALS = st.tuples(
 
 @st.composite
 def histories(draw):
-    """Whether there are families, what the old owner has, and what happens."""
+    """True if there are families, what the old owner has, and what happens."""
     has_families, kinds = draw(st.sampled_from(KINDS))
     keys = st.one_of(*kinds)
     single = [kind for kind in kinds if kind is not NUMBERED]
@@ -40,7 +40,7 @@ def histories(draw):
 
 
 def expected(old, script):
-    """What a database has that adopted all bins at once: the number of its rows goes last."""
+    """The content of a database that adopted all bins at once; the number of its rows comes last."""
     rows = dict(old)
     for what, key, *values in script:
         if what == "put":

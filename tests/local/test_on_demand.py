@@ -121,7 +121,7 @@ def test_the_rows_of_a_single_bin_that_leaves_on_demand_are_counted_where_they_a
     owners = list(controller.routing().assignment)
     held = controller.stats().to_pylist()
     owners[next(r["bin"] for r in held if r["bin"] > 0 and r["keys"] > 0 and r["partition"] == 0)] = 1
-    # What the strategy is called changes nothing.
+    # The name of the strategy makes no difference.
     plan = replace(controller.plan(owners, strategy=OnDemand()), strategy="my own")
     migration = controller.submit(plan)
     epoch = finish(run, migration, 2)

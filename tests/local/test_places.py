@@ -7,7 +7,7 @@ import pytest
 from binshift import AllAtOnce, Controller, MigrationState
 from binshift.migration import Migration
 from binshift.planning.options import MigrationOptions
-from harness import Fault, until
+from harness import Fault, plans, until
 from local.queries import count_by_key
 from local.settings import MIN_DELTAS
 
@@ -25,9 +25,9 @@ def submit(controller: Controller, **options) -> Migration:
 
 
 def edit(run, **changed):
-    file = run.checkpoint / "binshift/plan.json"
+    (file,) = plans(run.checkpoint)
     file.write_text(json.dumps(json.loads(file.read_text()) | changed))
-    file.with_name(".plan.json.crc").unlink(missing_ok=True)
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
 
 
 def test_an_executor_that_is_not_there_gets_nothing_and_no_job_waits_for_it(run):

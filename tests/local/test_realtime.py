@@ -1,4 +1,4 @@
-"""What is refused in real-time mode, and where Spark compares names of classes; one reader, one partition."""
+"""Refusals in real-time mode, and the places where Spark compares class names; one reader, one partition."""
 
 from __future__ import annotations
 

@@ -9,10 +9,10 @@ from collections import Counter
 import pytest
 from pyspark.errors import AnalysisException
 
-from binshift import AllAtOnce, Fluid, MigrationError
+from binshift import AllAtOnce, Fluid, MigrationError, RoutingTable
 from binshift.control.signing import signed
 from binshift.planning.options import MigrationOptions
-from harness import held_up_at, until
+from harness import held_up_at, plans, until
 from local.mailbox import Mailbox
 from local.queries import count_by_key
 
@@ -117,7 +117,7 @@ def test_a_run_that_has_ended_takes_no_plan(run):
     options = json.dumps({"start_epoch": None, "prepare": False, "place_on": [], "vacate": None})
     with pytest.raises(Exception, match="has ended"):
         router.submit(plan.to_json(), options, "late")
-    assert not (run.checkpoint / "binshift/plan.json").exists()
+    assert plans(run.checkpoint) == []
 
 
 def test_a_running_query_answers_requests_and_goes_on_whatever_they_are(run):
@@ -229,7 +229,7 @@ def test_what_has_finished_is_not_reported_as_cancelled(run, caplog):
         run.spark.sql(
             f"CALL binshift.system.cancel(query => '{run.query.id}', migration_id => '{migration.id}')"
         ).collect()
-    # Whoever did not hear that it was cancelled asks again.
+    # A client that did not hear that it was cancelled asks again.
     other = controller.rescale(2, strategy=Fluid(), prepare=False)
     asked = [box.ask("cancel", migration_id=other.id) for _ in range(2)]
     box.wait()
@@ -250,7 +250,7 @@ def test_a_plan_for_the_executors_of_another_application_is_refused(run):
     late = drain("app-1@1")
     box.wait()
     assert controller.migration() is None
-    assert not (run.checkpoint / "binshift/plan.json").exists()
+    assert plans(run.checkpoint) == []
     error = box.error(late)
     assert (error["kind"], error["condition"]) == ("PlanError", "EXECUTORS_CHANGED")
     assert error["parameters"] == {"application": "app-1@1"}
@@ -275,14 +275,14 @@ def test_partitions_are_placed_on_live_executors_and_on_all_if_those_have_died_s
     assert (error["kind"], error["condition"]) == ("PlanError", "EXECUTOR_NOT_ALIVE")
     assert error["parameters"] == {"executor": "7"}
     assert controller.migration() is None
-    assert not (run.checkpoint / "binshift/plan.json").exists()
+    assert plans(run.checkpoint) == []
     taken = submit("driver")
     box.wait()
     assert controller.migration().id == taken
     run.stop()
     # As if it had named an executor that is gone now.
-    file = run.checkpoint / "binshift/plan.json"
-    file.with_name(".plan.json.crc").unlink(missing_ok=True)
+    (file,) = plans(run.checkpoint)
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
     file.write_text(file.read_text().replace('["driver"]', '["7"]'))
     log = run.spark._jvm.org.apache.spark.sql.binshift.TestLog
     log.listen()
@@ -298,32 +298,36 @@ def test_partitions_are_placed_on_live_executors_and_on_all_if_those_have_died_s
     assert run.attach().routing().partitions == 4
 
 
-def test_the_migration_of_another_driver_is_neither_replaced_nor_deleted(run):
+def test_what_another_driver_has_accepted_is_neither_replaced_nor_deleted_and_goes_on_afterwards(run):
     run.run(0)
     controller = run.attach()
-    file = run.checkpoint / "binshift/plan.json"
     mine = controller.rescale(4, strategy=AllAtOnce(), prepare=False)
-    theirs = json.dumps(json.loads(file.read_text()) | {"id": "theirs"})
-
-    def replace():
-        file.with_name(".plan.json.crc").unlink(missing_ok=True)
-        file.write_text(theirs)
-
-    replace()
+    (file,) = plans(run.checkpoint)
+    # One that doesn't fit, one in the form of earlier versions, and one that fits.
+    accepted = json.loads(file.read_text())
+    now = controller.routing()
+    swapped = RoutingTable(2, tuple(1 - owner for owner in now.assignment))
+    unfit = json.loads(AllAtOnce().plan(swapped, now).to_json())
+    (file.parent / "0-unfit.json").write_text(json.dumps(accepted | {"id": "0-unfit", "plan": unfit}))
+    old = file.parent.parent / "plan.json"
+    old.write_text(json.dumps(accepted | {"id": "old", "cancelled": True}))
+    (file.parent / "theirs.json").write_text(json.dumps(accepted | {"id": "theirs"}))
     mine.cancel()
     assert mine.wait(60).cancelled
-    assert file.read_text() == theirs
-    with pytest.raises(MigrationError, match="migration theirs was accepted by another run") as refused:
-        controller.rescale(4, strategy=AllAtOnce(), prepare=False)
-    assert refused.value.condition == "MIGRATION_UNDER_WAY"
-    assert file.read_text() == theirs
-    # One of this run's own that could not be deleted is in nobody's way.
-    theirs = theirs.replace("theirs", mine.id)
-    replace()
-    controller.rescale(4, strategy=AllAtOnce(), prepare=False)
-    run.run(1, 2, 3)
-    assert controller.routing().partitions == 4
     assert not file.exists()
+    assert controller.migration().id == "0-unfit"
+    assert not old.exists()
+    epoch = 0
+    while plans(run.checkpoint) and epoch < 12:
+        epoch += 1
+        run.run(epoch)
+    assert controller.routing().partitions == 4
+    # One of a driver that has accepted it late.
+    (file.parent / "late.json").write_text(json.dumps(accepted | {"id": "late"}))
+    with pytest.raises(MigrationError, match="migration late was accepted by another run") as refused:
+        controller.rescale(2, strategy=AllAtOnce(), prepare=False)
+    assert refused.value.condition == "MIGRATION_UNDER_WAY"
+    assert [f.name for f in plans(run.checkpoint)] == ["late.json"]
 
 
 SECRET = b"correct horse battery staple"

@@ -6,7 +6,7 @@ import pytest
 
 import binshift
 from binshift import AllAtOnce, Batched, MigrationError, MigrationState
-from harness import STOCK, assert_same_results, entries, rows
+from harness import STOCK, assert_same_results, entries, plans, rows
 from local.queries import QUERIES, count_by_key
 from local.sinks import fail_once_at
 
@@ -147,7 +147,7 @@ def test_an_ended_run_can_no_longer_cancel_what_its_successor_carries_on(stream)
     run.run(3, 4, 5, 6)
     assert run.attach().routing().partitions == 4
     assert run.attach().migration() is None
-    assert not (run.checkpoint / "binshift/plan.json").exists()
+    assert plans(run.checkpoint) == []
 
 
 def test_a_cancelled_migration_stays_cancelled_after_a_restart(stream):
@@ -189,7 +189,8 @@ def test_the_plan_in_the_checkpoint_is_the_one_that_was_submitted(stream):
     controller = run.attach()
     plan = controller.plan(3, strategy=Batched(8, gap=1))
     migration = controller.submit(plan, prepare=False)
-    stored = json.loads((run.checkpoint / "binshift/plan.json").read_text())
+    (file,) = plans(run.checkpoint)
+    stored = json.loads(file.read_text())
     assert stored["id"] == migration.id
     assert binshift.MigrationPlan.from_json(json.dumps(stored["plan"])) == plan
     assert controller.migration() is not None

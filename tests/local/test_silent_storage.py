@@ -46,7 +46,7 @@ def two_runs(run, ended, failures):
 
 
 def go_on(runs):
-    """Whether each of them commits an epoch within a time that no epoch takes here."""
+    """True if each of them commits an epoch within a time that no epoch takes here."""
     before = [committed(run) for run in runs]
     for run in runs:
         run.feed([ROW])

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from binshift import AllAtOnce
 from binshift.cli.main import cli
-from harness import entries, lose
+from harness import entries, lose, plans
 from local.mailbox import Mailbox
 from local.queries import count_by_key
 from local.settings import IDS, ONE_EPOCH
@@ -38,12 +38,12 @@ def test_a_step_of_a_cancelled_migration_is_void_though_its_partitions_are_those
     run.stop()
     id = Mailbox(run).submit(plan)
     assert partitions_of_run(run, "available") == 2
-    (run.checkpoint / "binshift/plan.json").unlink()
+    lose(*plans(run.checkpoint))
     assert 3 in entries(run.checkpoint)
     log = spark._jvm.org.apache.spark.sql.binshift.TestLog
     log.listen()
     assert partitions_of_run(run, "available") == 2
-    (said,) = [line for line in log.heard() if "does not obey" in line]
+    (said,) = [line for line in log.heard() if "It ignores" in line]
     log.end()
     assert entries(run.checkpoint)[3].name in said
     assert Mailbox(run).answer(id)["result"] == {"migration_id": id}
@@ -56,7 +56,7 @@ def test_a_claim_of_an_earlier_life_of_an_epoch_does_not_hide_the_step_that_was_
     asked = ["rescale", str(run.checkpoint), "5", "--strategy", "all-at-once"]
     assert CliRunner().invoke(cli, asked).exit_code == 0
     assert partitions_of_run(run, "available") == 2
-    plan = run.checkpoint / "binshift/plan.json"
+    (plan,) = plans(run.checkpoint)
     under_way = plan.read_text()
     assert partitions_of_run(run, "available") == 5
     # The epoch of the step was claimed, and is logged anew. The claim of the one before is gone.
@@ -67,7 +67,7 @@ def test_a_claim_of_an_earlier_life_of_an_epoch_does_not_hide_the_step_that_was_
     claims = run.checkpoint / "binshift/runs"
     began = {json.loads(f.read_text())["began"]: f for f in claims.glob("[0-9]*")}
     lose(began[epoch - 1])
-    # What was logged before an epoch has no name of an entry, as each run has one epoch.
+    # No logged epoch names an entry, because each run has one epoch.
     assert partitions_of_run(run, "available") == 5
     assert_exact(run)
 

@@ -1,4 +1,4 @@
-"""What a step takes over can be rebuilt from the checkpoint, also where somebody has deleted files of it."""
+"""Bins that a step moves can be rebuilt from the checkpoint, even if somebody has deleted files of it."""
 
 from __future__ import annotations
 
@@ -83,6 +83,27 @@ def test_a_snapshot_of_which_a_file_is_gone_is_made_anew_with_all_of_its_files(s
     run.run(3)
     assert "of partition 0" in str(migration.status)
     after = finish(run, migration, 4)
+    assert_rebuilt(run, after)
+
+
+def test_a_snapshot_that_no_load_finds_without_a_deleted_one_is_not_relied_on(stream):
+    """Under format 2, Spark begins with a snapshot that the newest changelog names, and with no older one."""
+    no_repair = {"spark.sql.streaming.stateStore.autoSnapshotRepair.enabled": "false"}
+    run = stream(count_by_key, conf=ONE_EPOCH | IDS | no_repair | {MIN_DELTAS: "1"}).start()
+    run.run(0, 1)
+    assert until(lambda: snapshots_of(run, 0)[-1:] == [2])
+    run.run(2, 3)
+    assert until(lambda: snapshots_of(run, 0)[-1:] == [4])
+    run.stop()
+    end_maintenance(run.spark)
+    run.spark.conf.set(MIN_DELTAS, "1000")
+    run.start()
+    run.run(4, 5)
+    lose(max((run.checkpoint / "state/0/0").glob("*.zip"), key=version_of))
+    migration = submit_shift(run, prepare=False)
+    run.run(6)
+    assert "the next step waits: partition 0 cannot be rebuilt" in str(migration.status)
+    after = finish(run, migration, 7)
     assert_rebuilt(run, after)
 
 

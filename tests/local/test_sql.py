@@ -112,7 +112,7 @@ def test_other_procedures_do_what_the_controller_does(run):
     assert run.attach().migration() is None
     plan = run.attach().plan(3)
     [other] = call(run, "submit", query="orders", plan=plan.to_json(), id="mine")
-    # Whoever did not hear the answer asks again.
+    # A client that did not get the answer asks again.
     assert call(run, "submit", query="orders", plan=plan.to_json(), id="mine") == [other]
     assert run.attach().migration().plan == plan
     assert {r.namespace for r in run.spark.sql("SHOW NAMESPACES IN binshift").collect()} == {"system"}

@@ -3,6 +3,7 @@
 import json
 import shutil
 import uuid
+import zipfile
 from datetime import UTC, datetime
 from functools import partial
 
@@ -16,7 +17,7 @@ from harness import STOCK, Fault, assert_same_results, end_maintenance, held_up_
 from local.inspected import comparable, expected, read
 from local.mailbox import Mailbox
 from local.queries import QUERIES
-from local.settings import IDS, MIN_DELTAS, ONE_EPOCH, OPERATORS, STORE, new, start_with
+from local.settings import IDS, MIN_DELTAS, NO_CHANGELOG, ONE_EPOCH, OPERATORS, STORE, new, start_with
 from local.sinks import fail_at
 
 EPOCHS = range(8)
@@ -66,6 +67,24 @@ def test_a_stock_checkpoint_goes_on_with_bins(stream, name, conf):
     run.run(7)
     assert run.attach().routing().partitions == 5
     assert_same_results(run, oracle_of(stream, name, conf), QUERIES[name].state)
+
+
+def test_a_takeover_keeps_the_numbers_of_column_families(stream):
+    """Files of rows can be taken in as they are only where the numbers are those that the operator gives."""
+
+    def numbers(run):
+        newest = max((run.checkpoint / "state/0/0").glob("*.zip"), key=lambda f: int(f.stem))
+        metadata = zipfile.ZipFile(newest).read("metadata").decode()
+        return json.loads(metadata.split("\n", 1)[1])["columnFamilyMapping"]
+
+    run = started_by_stock(stream, "tws-jvm", NO_CHANGELOG)
+    before = numbers(run)
+    assert sorted(before, key=before.get) != sorted(before)
+    start_with(run, PROVIDER)
+    run.run(3)
+    run.stop()
+    assert taken_over_at(run) == 3
+    assert numbers(run) == before
 
 
 @pytest.mark.parametrize("name", ["count", pytest.param("join-full", marks=pytest.mark.matrix)])

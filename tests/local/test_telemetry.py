@@ -1,4 +1,4 @@
-"""What a driver shows of its queries over HTTP: metrics for Prometheus, and a tab in Spark's UI."""
+"""A driver shows its queries over HTTP: as metrics for Prometheus, and in a tab of Spark's UI."""
 
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +19,7 @@ def get(spark, path, **headers):
 
 
 def answer(spark, path, **headers):
-    """What the UI answers, and the headers of that."""
+    """The answer of the UI, and its headers."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     with urlopen(Request(spark.sparkContext.uiWebUrl + path, headers=named), timeout=30) as response:
         return response.read().decode(), response.headers

@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[2] / "docs/tutorial.md"
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 #: Commands that change nothing: a reader gives them again until they show what the page shows.
 LOOKS = ("binshift status", "binshift state", "binshift history", "binshift fsck", "python check.py")
-#: What differs from run to run. A zero stays zero, and numbers of what is moved are those of the page.
+#: Numbers that differ from run to run. A zero stays zero, and numbers of what is moved are those of the page.
 PATTERNS = {
     r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}": r"[0-9a-f-]{36}",
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d": r"[\d: -]{19}",
@@ -26,7 +26,7 @@ PATTERNS = {
     r"[1-9][\d.]*": r"[1-9][\d.]*",
 }
 ANY = re.compile("|".join(f"(?P<p{i}>{pattern})" for i, pattern in enumerate(PATTERNS)))
-#: What a shell says of a process that was killed, and `fsck` of a file that it was writing just then.
+#: Messages of a shell about a killed process, and of `fsck` about a file that it was writing just then.
 KILLED = re.compile(r"^(?:\S+ line \d+: +\d+ (?:Killed|Terminated)|orphan: ).*$\n?", re.MULTILINE)
 END = "this was all"
 
@@ -60,7 +60,7 @@ class Shell:
         )
 
     def run(self, command: str) -> str:
-        """What a command prints until it returns."""
+        """The output of a command until it returns."""
         self._bash.stdin.write(f"{command}\necho {END}\n")
         self._bash.stdin.flush()
         lines = iter(self._bash.stdout.readline, f"{END}\n")
@@ -82,7 +82,7 @@ def shell(tmp_path, jvm_jar):
 
 
 def pattern_of(shown):
-    """What a run may print where the page shows this; of blanks, a run may have more or fewer."""
+    """A pattern for the output of a run where the page shows this; the number of blanks may differ."""
     shown = " ".join(shown.split())
     parts, at = [], 0
     for found in ANY.finditer(shown):
@@ -101,7 +101,7 @@ def test_what_may_differ_is_known():
 
 
 def typed(bash, command, shown, counted):
-    """What a command prints. One that changes nothing is given again until that is as shown.
+    """The output of a command. One that changes nothing is given again until that is as shown.
 
     A check has to be of more orders than were counted before.
     """

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from binshift import AllAtOnce, Batched
-from harness import Fault, end_maintenance, entries, held_up_at, rows, until
+from harness import Fault, end_maintenance, entries, held_up_at, plans, rows, until
 from local.queries import QUERIES, count_by_key, counted, counted_at_once
 from local.settings import IDS, MIN_DELTAS, ONE_EPOCH
 
@@ -81,7 +81,7 @@ def test_a_plan_whose_start_is_lost_is_abandoned_and_the_query_runs_on(stream):
     run.start()
     run.run(4, 5)
     assert run.attach().migration() is None
-    assert not (run.checkpoint / "binshift/plan.json").exists()
+    assert plans(run.checkpoint) == []
     assert run.attach().routing().partitions == 2
     assert counted(run) == counted_at_once(run)
 
@@ -167,7 +167,7 @@ def with_one_on_its_way(stream, tmp_path):
 
 def test_a_snapshot_that_a_store_of_the_run_before_uploads_while_a_run_begins_is_gone(stream, tmp_path):
     run, late, copy = with_one_on_its_way(stream, tmp_path)
-    # What is there has been listed, and the new run is not in the history yet.
+    # The files have been listed, and the new run is not in the history yet.
     with held_up_at("run.begin", run.start):
         shutil.copy(copy, late)
     run.query.processAllAvailable()

@@ -141,4 +141,4 @@ WINDOWS = {
         retained=2, budget=Budget(winds=1, plans=0), winds_while_alive=True
     ),
 }
-"""What neither the protocol nor Spark's own provider guards against while somebody winds back a query."""
+"""Mishaps against which neither the protocol nor Spark's own provider guards while a query is wound back."""

@@ -64,7 +64,7 @@ def _write_late(rules: Rules, s: State, d: Driver) -> Step:
 
 
 def may_commit(rules: Rules, c: Checkpoint, d: Driver) -> bool:
-    """Whether the epoch that a driver runs may still become the one that is committed."""
+    """True if the epoch that a driver runs may still become the one that is committed."""
     if rules.real_time:
         return len(c.commits) == d.epoch == len(c.offsets)
     return len(c.commits) == d.epoch < len(c.offsets) and c.offsets[d.epoch].record == d.record
@@ -108,7 +108,7 @@ def _ended(
     assert d.record is not None
     id: Id = (d.run, attempt) if rules.format == 2 else None
     under = c.offsets[d.epoch].record if len(c.offsets) > d.epoch else None
-    # Where tasks are not deterministic, another attempt makes other rows. Format 1 promises nothing for these.
+    # If tasks are not deterministic, another attempt makes other rows. Format 1 promises nothing for these.
     record = d.record + (OTHER_ROWS if attempt and rules.format == 2 else 0)
     changes = Changelog(partition, d.epoch + 1, id, record, PerBin(rows is not None for rows in held), under)
     content = PerBin(None if rows is None else (*rows, record) for rows in held)

@@ -1,4 +1,4 @@
-"""What executors do in the background: uploads and cleanups.
+"""The work of executors in the background: uploads and cleanups.
 
 They outlive their drivers, and each may freeze between its steps.
 """
@@ -33,7 +33,7 @@ def uploads(rules: Rules, s: State) -> Iterator[Step]:
 
 
 def is_lost(rules: Rules, c: Checkpoint, u: Upload) -> bool:
-    """Whether the record from which a snapshot's epoch was made is not in the log any more.
+    """True if the record from which a snapshot's epoch was made is not in the log any more.
 
     Nobody can tell once Spark has purged the epoch; by then, newer versions are committed.
     """

@@ -1,4 +1,4 @@
-"""What holds in each state. What holds of a load is in `epoch`, and what holds of a refusal is in `start`."""
+"""Invariants of each state. Those of a load are in `epoch`, and those of a refusal in `start`."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ EPOCHS_TO_HEAL = 2
 
 
 def must_end(rules: Rules, s: State) -> bool:
-    """Whether a migration is under way that there are epochs and starts enough to end."""
+    """True if a migration is under way that there are epochs and starts enough to end."""
     c = s.files
     if not c.plans or not s.left.starts:
         return False

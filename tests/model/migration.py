@@ -93,7 +93,7 @@ def _plan(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
 
 
 def can_be_rebuilt(rules: Rules, c: Checkpoint, d: Driver) -> bool:
-    """Whether the newest version is there as a whole, as a driver finds from listings.
+    """True if the newest version is there as a whole, as a driver finds from listings.
 
     Each partition gives bins in the steps that are explored with this.
     """

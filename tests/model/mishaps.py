@@ -1,4 +1,4 @@
-"""What befalls drivers and executors, and what people do to the logs."""
+"""Mishaps of drivers and executors, and changes that people make to the logs."""
 
 from __future__ import annotations
 

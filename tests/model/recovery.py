@@ -1,4 +1,4 @@
-"""Which entry is in force, who owned what, and what a recovery reads: pure functions of the files.
+"""The entry in force, the owners of bins, and the reads of a recovery: pure functions of the files.
 
 What a recovery reads is also all that retention keeps (`needed`). Most steps change no file, so results are
 remembered.
@@ -143,7 +143,7 @@ def way(
 
 
 def content(files: Way, bin: int) -> Content | None:
-    """What a bin holds once its files were read, the newest of which comes first."""
+    """The content of a bin after its files were read, the newest of which comes first."""
     rows: Content | None = ()
     for file in reversed(files):
         if isinstance(file, Snapshot):
@@ -159,7 +159,7 @@ def recovered(rules: Rules, c: Checkpoint, tables: Owners, bin: int, version: in
 
 
 def expected(c: Checkpoint, version: int) -> Content:
-    """What a bin holds at a version: each epoch once, as the log of offsets has it."""
+    """The content of a bin at a version: each epoch once, as the log of offsets has it."""
     return tuple(o.record for o in c.offsets[:version])
 
 

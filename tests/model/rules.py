@@ -10,7 +10,7 @@ from model.state import Budget, PerBin, State, Table
 
 
 class Guard(Enum):
-    """What keeps state right. Each says what happens without it."""
+    """The guards that keep state right. Each says what happens without it."""
 
     __hash__ = object.__hash__  # States are looked at a million times a minute.
 
@@ -76,7 +76,7 @@ ONE_START = Budget()
 
 @dataclass(frozen=True, eq=False)
 class Rules:
-    """What is explored: a size, a checkpoint format, and the guards that are off."""
+    """An exploration: a size, a checkpoint format, and the guards that are off."""
 
     first: Table = EACH_ITS_OWN
     plans: tuple[tuple[Table, ...], ...] = ((SWAPPED,),)

@@ -1,4 +1,4 @@
-"""What is explored: small sizes in each run of the tests, and all by `make model`."""
+"""The sizes that are explored: small ones in each run of the tests, and all by `make model`."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def _look(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
 
 
 def _in_force(rules: Rules, c: Checkpoint, d: Driver) -> list[Name]:
-    """What the logs or a claim name for the epoch; without a name, a step that was prepared for it and fits."""
+    """The entry that the logs or a claim name for the epoch; else a step that was prepared for it."""
     if not rules.has(Guard.NAME_IN_LOG):
         return [max((e.name for e in c.entries if e.name.epoch <= d.epoch), default=first_entry(rules))]
     entry = named(rules, c, d.epoch)
@@ -111,7 +111,7 @@ def _in_force(rules: Rules, c: Checkpoint, d: Driver) -> list[Name]:
 
 
 def _is_lost(rules: Rules, d: Driver, file: Changelog | Snapshot) -> bool:
-    """Whether a file is of an epoch that the logs have lost. In format 2, ids say which files are read."""
+    """True if a file is of an epoch that the logs have lost. In format 2, ids say which files are read."""
     if not rules.has(Guard.IDS_OUTLIVE_STARTS if rules.format == 2 else Guard.LOST_FILES_GO):
         return rules.format == 2 and file.version > d.epoch
     if rules.format == 2:
@@ -122,7 +122,7 @@ def _is_lost(rules: Rules, d: Driver, file: Changelog | Snapshot) -> bool:
 
 
 def is_behind(rules: Rules, c: Checkpoint, d: Driver) -> bool:
-    """Whether the logs have gone on from the epoch that the run begins with, or back."""
+    """True if the logs have gone on from the epoch that the run begins with, or back."""
     logged = len(c.offsets) - (0 if rules.real_time else 1)
     return logged != d.epoch or len(c.commits) != d.epoch
 

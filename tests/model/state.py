@@ -1,4 +1,4 @@
-"""What the protocol keeps: files in the checkpoint, and what drivers and executors have in memory.
+"""The state of the protocol: files in the checkpoint, and the memory of drivers and executors.
 
 Everything is an immutable tuple of small values, so that a state can be hashed. Version v of state is what
 epoch v - 1 left.
@@ -98,7 +98,7 @@ class Upload(NamedTuple):
 
 
 class Cleanup(NamedTuple):
-    """What somebody has listed and found to be of no use, and is about to delete."""
+    """Files that somebody has listed, found to be of no use, and is about to delete."""
 
     of: str
     files: frozenset[Changelog | Snapshot] | frozenset[Entry]

@@ -1,4 +1,4 @@
-"""What is noted of a life while its events are replayed."""
+"""Notes about a life, which are taken while its events are replayed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RejectedError(AssertionError):
 
 @dataclass
 class Instance:
-    """What an executor holds of a store in a run: the rows of each bin, by the epochs that made them."""
+    """An executor's store in a run: the rows of each bin, by the epochs that made them."""
 
     version: int
     id: str | None
@@ -42,7 +42,7 @@ class Life:
     history: History | None = None
     why_unchecked: str | None = None
     instances: dict[tuple[str, str, Store], Instance] = field(default_factory=dict)
-    #: What attempts have committed, and the record that they made it from.
+    #: The commits of attempts, and the record from which each was made.
     attempts: dict[VersionFile, dict[int, Rows]] = field(default_factory=dict)
     #: Snapshots that are written before their task has committed.
     early: dict[VersionFile, Event] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Life:
     begun: set[VersionFile] = field(default_factory=set)
     records: dict[tuple[str, Store, int], int | None] = field(default_factory=dict)
     plans: set[str] = field(default_factory=set)  # That were ever accepted.
-    plan: str | None = None  # That is there.
+    plan_of: dict[str, str] = field(default_factory=dict)  # By the names of the files that are there.
     lost: set[tuple[int, int]] = field(default_factory=set)
     starting: dict[str, tuple[Event, str | None]] = field(default_factory=dict)
     claimants: dict[int, str] = field(default_factory=dict)

@@ -106,6 +106,6 @@ class Checker:
                 except WrongError as e:
                     raise RejectedError(event, str(e), seen[-SHOWN:]) from None
             seen.append(event)
-        # What the model remembers is of this life.
+        # The model only remembers this life.
         for memory in (recovery.needed, recovery.oldest_entry, recovery.owners):
             memory.cache_clear()

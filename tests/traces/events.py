@@ -154,7 +154,7 @@ def ordered(events: Iterable[Event]) -> list[Event]:
         offer(next(queue, None))
     while ready or waiting:
         if not ready:
-            # What it needs comes later in its own process, as with a late attempt: the first goes on.
+            # The event that it needs comes later in its own process, as with a late attempt. The first goes on.
             stuck = min((e for of in waiting.values() for e in of), key=lambda e: e.t)
             for of in waiting.values():
                 if stuck in of:

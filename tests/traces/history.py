@@ -23,7 +23,7 @@ MANY = 1 << 60
 
 
 class Made(NamedTuple):
-    """What an epoch has made of a bin, by the attempt that did."""
+    """The change of a bin by an epoch, with the attempt that made it."""
 
     record: int
     partition: int
@@ -52,7 +52,7 @@ class Table:
 
 @dataclass
 class Log:
-    """What Spark's logs have of an epoch."""
+    """The entries of an epoch in Spark's logs."""
 
     record: int
     named: str | None
@@ -178,7 +178,7 @@ class History:
         return of[_position(store.name)] if len(of) > 1 else of[0]
 
     def resolved(self, store: Store, rows: Rows) -> Content:
-        """What a bin holds, in the model's terms."""
+        """The content of a bin, in the model's terms."""
         return tuple(
             m.record
             if self.format == 1 or m.id == self.committed_id(store.peer(m.partition), m.version)
@@ -187,7 +187,7 @@ class History:
         )
 
     def checkpoint(self, store: Store | None, bin: int) -> Checkpoint:
-        """What the model knows of one bin, in the stores with one operator and name; no files for no store."""
+        """The model's view of one bin, in the stores with one operator and name; no files for no store."""
         of = None if store is None else store.peer(0)
         now = (self._logs, 0 if of is None else self._files)
         seen = self._seen.get((of, bin))

@@ -117,7 +117,7 @@ def life(format: int) -> list[Line]:
     for p in (0, 1):
         w.opened("r1", p, 0, 0)
         w.task("r1", p, 0, FIRST)
-    w.write(DRIVER, "plan", migration="m", cancelled=False)
+    w.write(DRIVER, "plan", migration="m", file="plans/m.json", cancelled=False)
     w.entry(DRIVER, "r1", STEP, FIRST)
     w.epoch(DRIVER, "r1", 1, FIRST, FIRST)
     for p in (0, 1):
@@ -149,7 +149,7 @@ def life(format: int) -> list[Line]:
         w.opened("r2", p, 3, 0)
         w.task("r2", p, 3, STEP)
         w.snapshot(p, 4)
-    w.write(NEXT, "plan forgotten", migration="m")
+    w.write(NEXT, "plan forgotten", migration="m", file="plans/m.json")
     w.epoch(NEXT, "r2", 4, STEP, STEP)
     for p in (0, 1):
         w.task("r2", p, 4, STEP)

@@ -138,7 +138,7 @@ class Loads(Part):
                 raise WrongError(f"a copy is of the attempt {e['attempt']}, and {wanted} was committed")
 
     def _committed_rows(self, store: Store, bin: int, version: int) -> Rows | None:
-        """What the attempt that counts has left."""
+        """The rows that the attempt that counts has left."""
         id = self.h.committed_id(store, version)
         attempt = self.life.attempts.get(VersionFile(store, version, id, is_snapshot=True))
         return None if attempt is None else attempt.get(bin)

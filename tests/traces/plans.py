@@ -9,16 +9,21 @@ from traces.history import Table
 
 
 class Plans(Part):
-    """A migration's steps are taken one after the other, and its plan is forgotten as one's own only."""
+    """A migration's steps are taken one after the other, and no other one ever has the file of its plan."""
 
     def plan(self, e: Event) -> None:
+        self._require_own(e)
         self.life.plans.add(e["migration"])
-        self.life.plan = e["migration"]
+        self.life.plan_of[e["file"]] = e["migration"]
 
     def forgotten(self, e: Event) -> None:
-        if self.life.plan not in (None, e["migration"]):
-            raise WrongError(f"the plan of {self.life.plan} is deleted, which another driver has accepted")
-        self.life.plan = None
+        self._require_own(e)
+        self.life.plan_of.pop(e["file"], None)
+
+    def _require_own(self, e: Event) -> None:
+        there = self.life.plan_of.get(e["file"], e["migration"])
+        if there != e["migration"]:
+            raise WrongError(f"{e['file']} has the plan of {there}, which another driver may have accepted")
 
     def step(self, e: Event, table: Table) -> None:
         """The entry of a step follows that of the step before, along the chain."""

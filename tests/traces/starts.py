@@ -72,7 +72,7 @@ class Starts(Part):
         if h.tables and (len(h.offsets) - 1 > epoch or h.commits > epoch):
             why = "a run begins that was behind when it claimed its place"
         elif h.tables and epoch > h.taken_over_at:
-            # What the run has logged itself is told once it plans the epoch.
+            # An epoch that the run has logged itself is reported once the run plans it.
             c = h.checkpoint(None, 0)
             if len(c.offsets) == epoch:
                 table = h.tables.get(e["entry"])

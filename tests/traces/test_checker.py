@@ -162,8 +162,10 @@ def a_delete_of_the_entry_in_force(lines: list[Line]) -> Line:
 
 
 def a_plan_that_another_driver_has_accepted(lines: list[Line]) -> Line:
-    after(lines, find(lines, "epoch", epoch=3), event="plan", migration="n", process="driver-3")
-    return find(lines, "plan forgotten")
+    find(lines, "plan")["file"] = find(lines, "plan forgotten")["file"] = "plan.json"
+    return after(
+        lines, find(lines, "epoch", epoch=3), event="plan", migration="n", file="plan.json", process="driver-3"
+    )
 
 
 def a_step_that_is_left_out(lines: list[Line]) -> Line:

@@ -34,7 +34,9 @@ class HandWritten:
         self.commit(committed)
 
     def write(self, name: str, data: Any) -> None:
-        (self.root / name).write_text(json.dumps(data))
+        file = self.root / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(json.dumps(data))
 
     def commit(self, epoch: int) -> None:
         for folder in ("offsets", "commits"):
@@ -52,8 +54,8 @@ class HandWritten:
     def under_way(self, plan: MigrationPlan, id: str = "m-1", cancelled: bool = False, **options: Any) -> Path:
         how = {"prepare": True, "place_on": [], **options}
         data = {"id": id, "options": how, "cancelled": cancelled, "plan": json.loads(plan.to_json())}
-        self.write("binshift/plan.json", {"format": 1, **data})
-        return self.root / "binshift/plan.json"
+        self.write(f"binshift/plans/{id}.json", {"format": 1, **data})
+        return self.root / f"binshift/plans/{id}.json"
 
     def take(self, plan: MigrationPlan, first_epoch: int, id: str = "m-1", steps: int | None = None) -> None:
         """Carries out steps of the plan, one per epoch, and commits each."""

@@ -86,7 +86,7 @@ def test_a_place_that_the_system_refuses_is_named_in_one_line(tmp_path, command)
 def test_a_file_in_place_of_a_checkpoint_is_no_checkpoint(tmp_path):
     file = tmp_path / "file"
     file.touch()
-    one_line(run("status", file), f"{file} is no checkpoint", code=3)
+    one_line(run("status", file), f"{file} is not the checkpoint", code=3)
 
 
 def test_a_store_that_does_not_answer_is_named_without_its_keys():

@@ -153,9 +153,9 @@ def test_a_plan_to_any_table_is_read_from_a_file(run, tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('{"not": "a list of owners"', "no JSON list of owners"),
-        ('{"x": 1}', "no JSON list of owners"),
-        ("3", "no JSON list of owners"),
+        ('{"not": "a list of owners"', "not a JSON list of owners"),
+        ('{"x": 1}', "not a JSON list of owners"),
+        ("3", "not a JSON list of owners"),
         ('["a", "b"]', "the owner 'a' is impossible"),
         ("[0, null]", "the owner None is impossible"),
         ("[0, -1]", "the owner -1 is impossible"),
@@ -175,13 +175,16 @@ PLAN = json.loads(Fluid().plan(TWO, TWO.balanced(4)).to_json())
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("no plan", "it is no JSON"),
+        ("no plan", "it is not JSON"),
         ("[1]", "it has no format"),
         ("{}", "it has no format"),
         (json.dumps({k: v for k, v in PLAN.items() if k != "steps"}), "it has no steps"),
         (json.dumps(PLAN | {"gap": "1"}), "gap is not a whole number"),
         (json.dumps(PLAN | {"source": 3}), "source is not an object"),
-        (json.dumps(PLAN | {"steps": [{"partitions": 4, "moves": [[0, "1", 2]]}]}), '[0, "1", 2] is no move'),
+        (
+            json.dumps(PLAN | {"steps": [{"partitions": 4, "moves": [[0, "1", 2]]}]}),
+            '[0, "1", 2] is not a move',
+        ),
         (json.dumps(PLAN | {"steps": [{"partitions": True, "moves": []}]}), "partitions is not a whole number"),
     ],
 )
@@ -189,7 +192,7 @@ def test_a_file_that_is_no_plan_is_refused_in_words(run, tmp_path, text, said):
     file = tmp_path / "plan.json"
     file.write_text(text)
     message = run("plan", "--from", file, code=4).stderr
-    assert f"this is no migration plan: {said}" in message
+    assert f"this is not a migration plan: {said}" in message
     assert not re.search(r"\w\(|Error\(|'\w+' object", message), message
 
 
@@ -218,7 +221,7 @@ def refused(*arguments):
 @pytest.mark.parametrize("command", [("status",), ("state", "show")])
 def test_a_directory_that_is_no_checkpoint_is_refused_and_one_that_is_missing_otherwise(tmp_path, command):
     assert f"{tmp_path}/none does not exist" in refused(*command, tmp_path / "none")
-    assert f"{tmp_path} is no checkpoint of a streaming query" in refused(*command, tmp_path)
+    assert f"{tmp_path} is not the checkpoint of a streaming query" in refused(*command, tmp_path)
     assert "nosuchscheme://host/path" in refused(*command, "nosuchscheme://host/path")
 
 
@@ -268,7 +271,7 @@ ENTRY = {
     ("file", "data"),
     [
         ("plan.json", {"format": 1}),
-        ("plan.json", {"format": 1, "id": "m", "cancelled": False, "plan": PLAN | {"steps": 3}}),
+        ("plans/m.json", {"format": 1, "id": "m", "cancelled": False, "plan": PLAN | {"steps": 3}}),
         ("routing/0", {"format": 1}),
         ("routing/0", ENTRY | {"partitions": 1}),
         ("routing/0", ENTRY | {"assignment": 7}),

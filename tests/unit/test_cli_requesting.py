@@ -137,7 +137,7 @@ def test_a_migration_that_takes_too_long_goes_on(run, checkpoint):
 
     with Answering(checkpoint, accept):
         result = run("rescale", 4, "--wait", 5, code=EXIT_CODES[binshift.MigrationTimeout])
-    assert "it goes on" in result.stderr
+    assert "it continues" in result.stderr
 
 
 def test_a_migration_longer_than_the_routing_log_is_followed_to_its_end(run, checkpoint):
@@ -187,7 +187,7 @@ def test_a_migration_on_demand_is_not_over_as_long_as_the_driver_awaits_its_bins
     assert "migration m-1 is under way" in run("rescale", 3, code=5).stderr
     following = Follower(open_directory(str(checkpoint.root)), plan, MigrationOptions())
     assert str(following.status("m-1")) == "running: 1 of 1 steps done"
-    (checkpoint.root / "binshift/plan.json").unlink()
+    (checkpoint.root / "binshift/plans/m-1.json").unlink()
     assert following.status("m-1").state is MigrationState.FINISHED
 
 
@@ -241,7 +241,7 @@ def test_a_plan_that_the_query_takes_meanwhile_is_not_replaced(run, checkpoint, 
 def test_a_request_that_is_waited_for_in_vain_stays_and_says_so(run, checkpoint):
     said = run("rescale", 4, "--wait", 0.05, code=6).stderr
     (request,) = checkpoint.requests()
-    assert f"requests/{request['id']}.json stays, and takes effect when the query goes on" in said
+    assert f"requests/{request['id']}.json stays, and takes effect when the query continues" in said
     assert "binshift cancel" in said
 
 
@@ -375,7 +375,7 @@ def test_what_moves_partitions_is_followed_until_the_driver_says_how_it_ended(ch
             assert follower.status("m-1").state is state
         assert [(r["kind"], r["migration_id"]) for r in driver.seen] == [("status", "m-1")]
     for known, why in (
-        ({"migration_id": None}, "whether it was cancelled; give the same command again"),
+        ({"migration_id": None}, "whether the migration was cancelled; give the same command again"),
         ({}, "the query's jar is older than this client"),
     ):
         result = {**known, "progress": None}
@@ -397,7 +397,7 @@ def test_a_drain_that_somebody_else_cancels_is_an_error(run, checkpoint):
             return {"result": {"migration_id": "m-1", "progress": {"state": "cancelled", "steps_done": 0}}}
         return cluster(request)
 
-    # The driver deletes plan.json before it is read.
+    # The driver deletes the plan before it is read.
     with Answering(checkpoint, answer) as driver:
         result = run("drain", "2", "--wait", 20, code=EXIT_CODES[binshift.MigrationError])
     assert [r["kind"] for r in driver.seen] == ["placement", "submit", "status"]

@@ -83,7 +83,7 @@ def test_wrong_arguments_are_refused_before_spark_starts():
 
 @pytest.mark.parametrize("partitions", [0, -1, True, 2.5, "4"])
 def test_partitions_that_are_no_whole_number_are_refused_before_spark_starts(partitions):
-    with pytest.raises(ConfigurationError, match="is impossible; give a whole number from 1 on") as refused:
+    with pytest.raises(ConfigurationError, match="is impossible; give a whole number of at least 1") as refused:
         binshift.convert("in", to="rocksdb", partitions=partitions)
     assert refused.value.condition == "INVALID_VALUE"
     assert refused.value.parameters == {"name": "partitions", "value": partitions}
@@ -111,7 +111,7 @@ def test_a_query_that_answers_is_not_converted_unless_that_is_forced(checkpoint,
     with Answering(checkpoint, lambda r: {"error": {"kind": "MigrationError"}}) as driver:
         refused = run(*ROCKSDB)
         assert (refused.exit_code, converted) == (3, [])
-        assert "the query of in runs: it answers; stop it first. With --force" in refused.stderr
+        assert "the query of in is running, because it answers; stop it first. With --force" in refused.stderr
         assert run(*ROCKSDB, "--force").exit_code == 0
     assert [r["kind"] for r in driver.seen] == ["status"]
     assert converted[0][1]["force"]
@@ -120,7 +120,7 @@ def test_a_query_that_answers_is_not_converted_unless_that_is_forced(checkpoint,
 def test_a_query_that_was_killed_is_asked_in_vain_and_converted(checkpoint, converted, monkeypatch):
     monkeypatch.setattr("binshift.cli.convert._ANSWER_SECONDS", 0.05)
     end(checkpoint, epoch=4)
-    assert "its last run has not said that it ended; asking it" in run(*ROCKSDB).stderr
+    assert "the query's last run has not recorded its end, so it may still run" in run(*ROCKSDB).stderr
     assert len(converted) == 1
     assert checkpoint.requests() == []
 
@@ -143,7 +143,7 @@ def test_a_run_has_ended_if_nothing_was_logged_after_its_end(checkpoint):
     ("name", "said"),
     [
         ("none", "none does not exist"),
-        ("empty", "empty is no checkpoint"),
+        ("empty", "empty is not the checkpoint"),
         ("in", "in-rocksdb exists"),
     ],
 )
@@ -164,7 +164,7 @@ def test_what_needs_no_spark_to_be_refused_is_refused_before_it_starts(checkpoin
 def test_a_checkpoint_that_spark_alone_can_read_is_left_to_it(converted, checkpoint_):
     result = run(checkpoint_, "--to", "rocksdb")
     assert (result.exit_code, len(converted)) == (0, 1)
-    assert "whether the query runs is not known; make sure that it does not" in result.stderr
+    assert "could not find out whether the query runs; make sure that it does not" in result.stderr
 
 
 def test_what_spark_itself_raises_is_one_line(monkeypatch):

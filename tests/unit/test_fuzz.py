@@ -39,7 +39,7 @@ def test_a_snapshot_names_no_file_outside_of_its_directory(field, name):
     version, _, body = metadata_of(archive).partition(b"\n")
     said = json.loads(body)
     said["sstFiles"] = [{"localFileName": "1.sst", "dfsSstFileName": "1.sst", "sizeBytes": 1, field: name}]
-    with pytest.raises(StateFormatError, match="is no name of a file"):
+    with pytest.raises(StateFormatError, match="is not the name of a file"):
         metadata(version + b"\n" + json.dumps(said).encode())
 
 
@@ -49,7 +49,7 @@ def test_the_metadata_of_an_operator_names_no_store_outside_of_the_checkpoint(na
     version, _, body = written()[path].partition(b"\n")
     said = json.loads(body)
     said["stateStoreInfo"][0]["storeName"] = name
-    with pytest.raises(StateFormatError, match="is no name of a file"):
+    with pytest.raises(StateFormatError, match="is not the name of a file"):
         schema(Held({**written(), path: version + b"\n" + json.dumps(said).encode()}))
 
 

@@ -16,7 +16,7 @@ from binshift.inspect.facts import Facts
 from binshift.planning.options import MigrationOptions
 from binshift.planning.plan import MigrationPlan
 from binshift.planning.routing import RoutingTable
-from golden import ENTRY, EPOCH, FILES, GOLDEN, NEXT, checkpoint, golden
+from golden import ENTRY, EPOCH, FILES, GOLDEN, NEXT, PLAN, checkpoint, golden
 
 MIGRATION = "0b6c3a52-6c0f-4c1e-9a57-3f7f0d6f5f10"
 OPTIONS = MigrationOptions(start_epoch=3, prepare=False, place_on=("driver",), vacate="7", places={1: "driver"})
@@ -83,8 +83,8 @@ def test_a_routing_entry_of_an_older_version(directory, facts):
 def test_a_plan_is_written_as_it_was_read(directory):
     migration = directory.migration()
     assert (migration.id, migration.cancelled, migration.moves_partitions) == (MIGRATION, False, True)
-    assert json.loads(migration.plan.to_json()) == golden("plan.json")["plan"]
-    assert OPTIONS.as_dict() == golden("plan.json")["options"]
+    assert json.loads(migration.plan.to_json()) == golden(PLAN)["plan"]
+    assert OPTIONS.as_dict() == golden(PLAN)["options"]
 
 
 def test_the_ids_of_a_version_from_the_log_and_from_the_copy(directory):
@@ -102,7 +102,7 @@ def test_the_ids_of_a_version_from_the_log_and_from_the_copy(directory):
 @pytest.mark.parametrize("name", ["submit", "cancel", "status"])
 def test_requests_are_written_as_the_driver_reads_them(directory, name):
     box = Mailbox(directory)
-    plan = MigrationPlan.from_json(json.dumps(golden("plan.json")["plan"]))
+    plan = MigrationPlan.from_json(json.dumps(golden(PLAN)["plan"]))
     send = {
         "submit": lambda: box.submit(plan, OPTIONS),
         "cancel": lambda: box.cancel(MIGRATION),

@@ -37,7 +37,7 @@ def experiments(size: Size) -> list[Experiment]:
 
 
 def _brief(experiment: Experiment) -> Experiment:
-    """What a look at everything needs of an experiment."""
+    """The facts about an experiment that a look at all of them needs."""
     by_experiment: dict[str, list[dict[str, Any]]] = {
         "rescale": [{"run": a.name} for a in (UNPREPARED, PREPARED, BATCHED, STOCK)],
         "noise": [{"query": "q1"}],

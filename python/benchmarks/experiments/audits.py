@@ -1,4 +1,4 @@
-"""What audits of moved bins cost the epochs in which they are made."""
+"""Measures how audits of moved bins affect the epochs in which they are made."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ ON_DEMAND = Action("rescale", "on-demand", prepared=False)
 IDLE, STOCK = Action("idle"), Action("stock")
 #: The number of bins, unless an experiment is about it.
 BINS = 1024
-#: Where the expected figures come from; column heads of the report.
+#: The sources of the expected figures; column heads of the report.
 MEGAPHONE, MECES, AIM = "the Megaphone paper claims", "the Meces paper claims", "our aim"
 
 

@@ -1,4 +1,4 @@
-"""What the provider costs when nothing migrates."""
+"""Measures the cost of the provider when nothing migrates."""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.{IntegerType, LongType, StructType}
 
 /**
- * What one row costs in a state store, without a query around it. Stores of several providers are filled with
- * `keys` rows each, then an operation is done on some of them, in random order, and the changes are aborted; as often
- * as is asked for, in one store after the other, so that all of them meet what the machine does meanwhile.
+ * Measures the cost of one row in a state store, without a query around it. It fills stores of several providers with `keys` rows
+ * each, performs an operation on some of them in random order, and aborts the changes. It repeats this as often as asked, in one
+ * store after the other, so that disturbances of the machine affect all of them.
  */
 object StoreOperations {
   private val keySchema = new StructType().add("id", LongType).add("part", IntegerType)

@@ -82,7 +82,7 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the stream is like; the defaults are NEXMark's.
+    """The properties of the stream; the defaults are NEXMark's.
 
     Parameters
     ----------

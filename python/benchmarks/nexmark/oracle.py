@@ -193,7 +193,7 @@ def _sold(stream: Stream, windows: Windows, at: int) -> pd.DataFrame:
 
 
 def _sliding(slides: pd.DataFrame, length: int, slide: int, at: int) -> pd.DataFrame:
-    """What is known of each slide, once for each window over it that has ended."""
+    """The facts about each slide, once for each window over it that has ended."""
     copies = [slides.assign(starts=slides.slide - back) for back in range(0, length, slide)]
     found = pd.concat(copies, ignore_index=True)
     found["ends"] = found.starts + length

@@ -20,7 +20,7 @@ STRATEGIES: dict[str, Callable[[int], binshift.Strategy]] = {
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What happens in the middle of a run.
+    """An action in the middle of a run.
 
     Parameters
     ----------

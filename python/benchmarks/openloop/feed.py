@@ -75,7 +75,7 @@ class Feed(threading.Thread):
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether all of the input has appeared."""
+        """True if all of the input has appeared."""
         return self._fed == len(self._parts)
 
     def stop(self) -> None:

@@ -51,7 +51,7 @@ class Record:
 
     @property
     def is_disturbed(self) -> bool:
-        """Whether other processes took so much of the machine that the figures are meaningless."""
+        """True if other processes took so much of the machine that the figures are meaningless."""
         return self.values.get("others", 0) > MAX_OTHERS
 
 
@@ -68,7 +68,7 @@ class Results:
         self._directory = directory
 
     def has(self, experiment: str, case: Mapping[str, Any], repeat: int) -> bool:
-        """Whether this run exists, and wasn't so disturbed that it has to be repeated."""
+        """True if this run exists, and wasn't so disturbed that it has to be repeated."""
         file = self._file(key_of(experiment, case, repeat))
         return file.exists() and not _record(file).is_disturbed
 

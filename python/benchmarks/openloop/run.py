@@ -86,7 +86,7 @@ class Run:
         return self._runner.start(self._session, self._load, self._watched, self._checkpoint, pace)
 
     def _is_steady(self) -> bool:
-        """Whether enough epochs are over, and each of the last ones took the input of one interval."""
+        """True if enough epochs are over, and each of the last ones took the input of one interval."""
         phases = self._runner.phases
         if self._feed.is_exhausted:
             raise TimeoutError(

@@ -148,7 +148,9 @@ class Autoscaler:
             )
             raise impossible(ConfigurationError, "window", window, wanted)
         if not executor_wait_s >= 0:
-            raise impossible(ConfigurationError, "executor_wait_s", executor_wait_s, "seconds from 0 on")
+            raise impossible(
+                ConfigurationError, "executor_wait_s", executor_wait_s, "a number of seconds, at least 0"
+            )
         self._executors = OwnExecutors(controller, executor_wait_s, are_counted=max_executors is not None)
         if max_executors is not None:
             self._executors.require()
@@ -177,7 +179,7 @@ class Autoscaler:
 
     @property
     def is_running(self) -> bool:
-        """Whether the thread runs."""
+        """True if the thread runs."""
         return self._thread is not None and self._thread.is_alive()
 
     def start(self) -> Autoscaler:
@@ -326,7 +328,7 @@ class Autoscaler:
             self._keep(Decision(now, action=Action.HOLD, current=partitions, desired=partitions, reason=reason))
         if self._failures & (self._failures - 1) == 0:
             _log.warning(
-                "autoscaler of query %s: %d looks in a row have failed, and it goes on: %s",
+                "autoscaler of query %s: %d looks in a row have failed, and it continues: %s",
                 self._controller._link.id,
                 self._failures,
                 error,

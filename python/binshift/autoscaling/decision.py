@@ -11,7 +11,7 @@ __all__ = ["Action", "Change", "Decision"]
 
 
 class Action(StrEnum):
-    """What a decision asks for."""
+    """The kinds of decisions."""
 
     HOLD = "hold"
     RESCALE = "rescale"
@@ -25,7 +25,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Decision:
-    """What should be done, and why.
+    """A decision, with its reason.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ class Change:
 
     @property
     def has_left_too_few(self) -> bool:
-        """Whether it is the cause, if there are too few partitions now."""
+        """True if it is the cause, if there are too few partitions now."""
         return self.is_correction or (self.target < self.source and self.input_rate is not None)
 
     def __repr__(self) -> str:

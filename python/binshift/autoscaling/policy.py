@@ -159,7 +159,7 @@ def _decided(
         why = f"executors {', '.join(cluster.idle)} run no partition, and {cluster.to_move} move there"
         return decided(Action.REBALANCE, current, why)
     if not is_short and not high < target * (1 - s.dead_band):
-        why = "that is within the dead band, or changes within the window"
+        why = "that is within the dead band, at least for a part of the window"
         return decided(Action.HOLD, current, f"{seen}; {why}")
     wanted = ceil(current * (low if is_short else high) / target)
     desired = _within(wanted, current, s, cluster) if is_short else max(wanted, s.min_partitions)
@@ -187,7 +187,7 @@ def _decided(
 
 
 def _has_executors(s: ScalingSettings, cluster: Cluster) -> bool:
-    """Whether the number of executors may be changed, and it is known how many tasks one runs."""
+    """True if the number of executors may be changed, and it is known how many tasks one runs."""
     return s.max_executors is not None and cluster.slots is not None
 
 
@@ -201,7 +201,7 @@ def _askable(s: ScalingSettings, cluster: Cluster) -> int:
 
 
 def _is_spare(enough: int, s: ScalingSettings, cluster: Cluster) -> bool:
-    """Whether executors should be given back until `enough` are left, besides those that other queries use."""
+    """True if executors should be given back until `enough` are left, besides those that other queries use."""
     return _has_executors(s, cluster) and cluster.own > enough
 
 

@@ -56,12 +56,12 @@ class ScalingSettings:
     def __post_init__(self) -> None:
         most = self.min_executors if self.max_executors is None else self.max_executors
         checks = (
-            ("min_partitions", self.min_partitions, is_whole(self.min_partitions, 1), "an int from 1 on"),
+            ("min_partitions", self.min_partitions, is_whole(self.min_partitions, 1), "an int of at least 1"),
             (
                 "max_partitions",
                 self.max_partitions,
                 is_whole(self.max_partitions, self.min_partitions),
-                f"an int from {self.min_partitions} on",
+                f"an int of at least {self.min_partitions}",
             ),
             (
                 "target_utilization",
@@ -70,11 +70,16 @@ class ScalingSettings:
                 "a share above 0, at most 1",
             ),
             ("epoch_s", self.epoch_s, self.epoch_s > 0, "seconds above 0"),
-            ("cooldown_s", self.cooldown_s, self.cooldown_s >= 0, "seconds from 0 on"),
-            ("window", self.window, is_whole(self.window, 2), "an int from 2 on"),
-            ("dead_band", self.dead_band, 0 <= self.dead_band < 1, "a share from 0 on, below 1"),
-            ("min_executors", self.min_executors, is_whole(self.min_executors, 1), "an int from 1 on"),
-            ("max_executors", most, is_whole(most, self.min_executors), f"an int from {self.min_executors} on"),
+            ("cooldown_s", self.cooldown_s, self.cooldown_s >= 0, "a number of seconds, at least 0"),
+            ("window", self.window, is_whole(self.window, 2), "an int of at least 2"),
+            ("dead_band", self.dead_band, 0 <= self.dead_band < 1, "a share of at least 0 and below 1"),
+            ("min_executors", self.min_executors, is_whole(self.min_executors, 1), "an int of at least 1"),
+            (
+                "max_executors",
+                most,
+                is_whole(most, self.min_executors),
+                f"an int of at least {self.min_executors}",
+            ),
         )
         for name, value, is_possible, wanted in checks:
             if not is_possible:

@@ -44,25 +44,28 @@ _MARKER = "binshift-conversion.json"
     "--to",
     type=click.Choice(["binshift", "rocksdb"]),
     required=True,
-    help="The provider that goes on: binshift's, or Spark's own RocksDB provider.",
+    help="The provider that continues with the output: binshift's, or Spark's own RocksDB provider.",
 )
 @click.option("--output", metavar="DIR", help="The directory to write; by default CHECKPOINT-<to>.")
 @click.option(
     "--partitions",
     type=click.IntRange(min=1),
     metavar="N",
-    help="State partitions of the output; by default as many as there are.",
+    help="State partitions of the output; by default as many as the checkpoint has.",
 )
 @click.option(
     "--force",
     is_flag=True,
-    help="Convert what a running query has committed; two queries then go on from one state.",
+    help="Convert although the query runs, with the state that it has committed so far. Two queries can then "
+    "continue from the same state.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark's; repeatable.")
-@click.option("--jars", metavar="JARS", help="Jars for Spark, with commas between them.")
+@click.option("--jars", metavar="JARS", help="Jars for Spark, separated by commas.")
 @click.option(
-    "--packages", metavar="COORDINATES", help="Packages for Spark, as those of an object store's file system."
+    "--packages",
+    metavar="COORDINATES",
+    help="Packages for Spark, such as those of an object store's file system.",
 )
 @as_json
 def convert(
@@ -108,8 +111,8 @@ def convert(
             raise
         said = next(iter(str(error).splitlines()), type(error).__name__)
         raise BinshiftError(
-            f"Spark failed, and {shown(checkpoint)} is unchanged: {said[:_MOST_CHARACTERS]}; what it printed "
-            "above may say more",
+            f"Spark failed, and {shown(checkpoint)} is unchanged: {said[:_MOST_CHARACTERS]}; Spark's output "
+            "above may tell you more",
             condition="CONVERSION_FAILED",
             checkpoint=shown(checkpoint),
         ) from error
@@ -139,7 +142,7 @@ def _look(checkpoint: str, output: str, settings: dict[str, str], *, is_asked: b
         if isinstance(error, ConfigurationError) and error.condition != "FILE_SYSTEM_UNKNOWN":
             raise
         # Spark may know a file system that pyarrow doesn't, or have other credentials.
-        click.echo(f"whether the query runs is not known; make sure that it does not ({error})", err=True)
+        click.echo(f"could not find out whether the query runs; make sure that it does not ({error})", err=True)
         return
     if names and (_MARKER not in names or "metadata" in names):
         raise ConfigurationError(
@@ -151,19 +154,21 @@ def _look(checkpoint: str, output: str, settings: dict[str, str], *, is_asked: b
     if not is_asked or directory.layout() is None or has_ended(directory):
         return
     click.echo(
-        f"its last run has not said that it ended; asking it for {_ANSWER_SECONDS:g} s at most", err=True
+        f"the query's last run has not recorded its end, so it may still run; waiting up to "
+        f"{_ANSWER_SECONDS:g} s for its answer",
+        err=True,
     )
     if query_runs(directory, _ANSWER_SECONDS):
         raise ConfigurationError(
-            f"the query of {files.name} runs: it answers; stop it first. With --force, what it has committed "
-            "is converted, and two queries go on from one state",
+            f"the query of {files.name} is running, because it answers; stop it first. With --force, the state "
+            "that it has committed is converted, and two queries can continue from it",
             condition="QUERY_RUNS",
             checkpoint=files.name,
         )
 
 
 def _is_of_spark(path: str, settings: dict[str, str]) -> bool:
-    """Whether Spark may take a path without a scheme for one of another file system than Python does."""
+    """True if Spark may take a path without a scheme for one of another file system than Python does."""
     configured = {"HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR"} & os.environ.keys()
     return not is_uri(path) and (bool(configured) or "spark.hadoop.fs.defaultFS" in settings)
 
@@ -171,7 +176,7 @@ def _is_of_spark(path: str, settings: dict[str, str]) -> bool:
 def _setting(given: str) -> tuple[str, str]:
     key, equals, value = given.partition("=")
     if not key or not equals:
-        raise click.BadParameter(f"'{given}' is no setting; write KEY=VALUE", param_hint="--conf")
+        raise click.BadParameter(f"'{given}' is not a setting; write KEY=VALUE", param_hint="--conf")
     return key, value
 
 

@@ -30,7 +30,7 @@ __all__ = ["COMMANDS"]
     default=15,
     show_default=True,
     metavar="SECONDS",
-    help="For the query; 0 asks nothing.",
+    help="How long to wait for the query's answer; 0 doesn't ask.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object per check.")
 @click.pass_context

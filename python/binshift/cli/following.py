@@ -32,7 +32,7 @@ class Follower:
         self.checkpoint, self.plan, self.options = checkpoint, plan, options
 
     def status(self, migration: str) -> MigrationStatus:
-        """Where the migration stands, from `plan.json` and the routing log.
+        """The state of the migration, from its file and the routing log.
 
         Neither says how a migration of whole partitions has ended, so the query is asked.
 
@@ -80,8 +80,8 @@ class Follower:
             )
         elif told is None:
             reason = (
-                "the query was started again since, so it does not know whether it was cancelled; give the "
-                "same command again, which moves what has not moved yet"
+                "the query was started again since, so it does not know whether the migration was cancelled; "
+                "give the same command again, which moves the bins that have not moved yet"
             )
         else:
             return int(told["steps_done"]), MigrationState(told["state"])
@@ -105,7 +105,9 @@ class Follower:
         try:
             migration: str = Mailbox(self.checkpoint).answer(request, seconds)["migration_id"]
         except KeyboardInterrupt:
-            click.echo(f"request {request} stays; withdraw it with 'binshift cancel'", err=True)
+            click.echo(
+                f"request {request} still waits for the query; withdraw it with 'binshift cancel'", err=True
+            )
             raise
         with ProgressBar(self.plan, is_shown=sys.stderr.isatty()) as bar:
             while True:
@@ -115,7 +117,7 @@ class Follower:
                     return migration, status
                 if time.monotonic() >= deadline:
                     raise MigrationTimeout(
-                        f"migration {migration} is not over after {seconds:g} s: {status}; it goes on; see "
+                        f"migration {migration} is not over after {seconds:g} s: {status}; it continues; see "
                         "'binshift status'",
                         migration_id=migration,
                         timeout=seconds,
@@ -149,14 +151,14 @@ def send(follower: Follower, *, as_json: bool, wait: float | None, replace: bool
     request = mailbox.submit(follower.plan, follower.options)
     facts: dict[str, Any] = {"request": request, "replaced": withdrawn, **summary_of(follower.plan)}
     if wait is None:
-        text = f"request {request} takes effect soon if the query runs, or else when it is started"
+        text = f"request {request} takes effect soon if the query runs, and otherwise when it is started"
     else:
         migration, status = follower.wait(request, wait)
         facts |= {"migration_id": migration, "state": str(status.state), "steps_done": status.steps_done}
         text = f"migration {migration} {status}"
         if status.state is MigrationState.CANCELLED:
             raise MigrationError(
-                f"{text}; it was cancelled, or did not fit any more; see 'binshift history'",
+                f"{text}; it was cancelled, or no longer fits the routing table; see 'binshift history'",
                 condition="MIGRATION_CANCELLED",
                 migration_id=migration,
             )
@@ -182,8 +184,8 @@ def _withdrawn(mailbox: Mailbox, *, replace: bool) -> list[str]:
     waiting = [w for w in mailbox.waiting() if w.is_plan]
     if waiting and not replace:
         raise MigrationError(
-            f"request {waiting[0]} waits for the query; put this one in its place with --replace, or withdraw "
-            "it with 'binshift cancel'",
+            f"request {waiting[0]} waits for the query; replace it with --replace, or withdraw it with "
+            "'binshift cancel'",
             condition="REQUEST_WAITING",
             request=waiting[0].id,
         )
@@ -191,12 +193,12 @@ def _withdrawn(mailbox: Mailbox, *, replace: bool) -> list[str]:
 
 
 def _is_done(checkpoint: ControlDir, migration: PlannedMigration) -> bool:
-    """Whether the last step is committed. The driver forgets a migration only when it plans the next epoch."""
+    """True if the last step is committed. The driver forgets a migration only when it plans the next epoch."""
     done, _ = checkpoint.steps_of(migration.id)
     is_taken = done == len(migration.plan.steps)
     return is_taken and not _fetches(migration.plan) and not migration.moves_partitions
 
 
 def _fetches(plan: MigrationPlan) -> bool:
-    """Whether bins still travel after the last step. Only the driver knows when they have arrived."""
+    """True if bins still travel after the last step. Only the driver knows when they have arrived."""
     return plan.on_demand

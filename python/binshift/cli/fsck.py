@@ -24,8 +24,10 @@ __all__ = ["COMMANDS"]
     ),
 )
 @checkpoint
-@click.option("--version", type=int, metavar="V", help="Whose rows to look at; else the newest.")
-@click.option("--scratch", type=click.Path(file_okay=False), help="Where partitions are put together.")
+@click.option(
+    "--version", type=int, metavar="V", help="The version whose rows are checked; by default the newest."
+)
+@click.option("--scratch", type=click.Path(file_okay=False), help="Directory for temporary files.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object per finding.")
 @click.pass_context
 def fsck_(ctx: click.Context, checkpoint: str, version: int | None, scratch: str | None, as_json: bool) -> None:

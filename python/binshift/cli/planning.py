@@ -41,7 +41,7 @@ answer_timeout = click.option(
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long to wait for what only the running query knows.",
+    help="How long to wait for answers of the running query.",
 )
 
 #: The options of all commands that cut a plan into steps; they come as a dict to `plan_of`.
@@ -52,15 +52,15 @@ strategy_options = combined(
         "--max-bytes-per-step",
         type=click.IntRange(min=1),
         metavar="BYTES",
-        help="Cut steps that move more bytes of state. Asks the running query.",
+        help="Cut steps that would move more bytes of state than this. Asks the running query.",
     ),
     click.option(
         "--pause-budget",
         "pause_budget_s",
         type=click.FloatRange(min=0, min_open=True),
         metavar="SECONDS",
-        help="Cut steps whose bins take longer to adopt, at 50 MB/s and one after the other. Asks the running "
-        "query.",
+        help="Cut steps whose bins would take longer than this to adopt, at 50 MB/s and one after the other. "
+        "Asks the running query.",
     ),
     answer_timeout,
 )
@@ -72,16 +72,21 @@ migration_options = combined(
         "--place-on",
         multiple=True,
         metavar="EXECUTOR",
-        help="Executor that gets partitions; repeatable. Asks the running query.",
+        help="An executor that may get partitions; repeatable. Asks the running query.",
     ),
     click.option(
         "--prepare/--no-prepare",
         default=True,
         show_default=True,
-        help="Whether bins are copied before their step takes effect.",
+        help="Copy bins before their step takes effect.",
     ),
-    click.option("--wait", type=float, metavar="SECONDS", help="Follow the migration, so long at most."),
-    click.option("--replace", is_flag=True, help="Withdraw a plan that waits, and leave this one."),
+    click.option(
+        "--wait",
+        type=float,
+        metavar="SECONDS",
+        help="Follow the migration until it is over, but no longer than this.",
+    ),
+    click.option("--replace", is_flag=True, help="Replace a plan that still waits for the query."),
 )
 
 
@@ -126,12 +131,12 @@ def options_of(
 
 
 def is_bounded(options: dict[str, Any]) -> bool:
-    """Whether the cost of steps is bounded."""
+    """True if the cost of steps is bounded."""
     return options["max_bytes_per_step"] is not None or options["pause_budget_s"] is not None
 
 
 def is_cut(options: dict[str, Any]) -> bool:
-    """Whether the options say how to cut a plan into steps."""
+    """True if the options say how to cut a plan into steps."""
     return options["strategy"] is not None or options["gap"] != 0 or is_bounded(options)
 
 

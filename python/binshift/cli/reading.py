@@ -46,7 +46,7 @@ __all__ = ["COMMANDS"]
 )
 @checkpoint
 @as_json
-@click.option("--partitions", type=int, help="Number of state partitions to go to.")
+@click.option("--partitions", type=int, help="The new number of state partitions.")
 @click.option("--assignment", type=click.File(), help="JSON file with the owner of each bin, '-' for stdin.")
 @click.option("--from", "source", type=click.File(), help="A plan that --output or --json wrote.")
 @strategy_options
@@ -55,7 +55,7 @@ __all__ = ["COMMANDS"]
     "--submit",
     "is_submitted",
     is_flag=True,
-    help="Leave it for the query, also for one that is stopped if it names no executors.",
+    help="Submit the plan. It may wait for a query that is stopped, unless it names executors.",
 )
 @migration_options
 def plan(
@@ -163,7 +163,7 @@ def _owners(file: Any) -> list[Any]:
 
 def _no_owners(name: str, reason: str) -> PlanError:
     return PlanError(
-        f"{name} is no JSON list of owners ({reason}); give one for each bin",
+        f"{name} is not a JSON list of owners ({reason}); give one for each bin",
         condition="INVALID_VALUE",
         name="assignment",
         value=name,

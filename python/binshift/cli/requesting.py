@@ -79,10 +79,14 @@ def rescale(checkpoint: str, partitions: int, **options: Any) -> None:
     type=click.Choice(get_args(By)),
     default="rows",
     show_default=True,
-    help="What the load of a bin is.",
+    help="How the load of a bin is measured.",
 )
-@click.option("--grow", is_flag=True, help="Give executors that run no partition new ones, instead.")
-@click.option("--max-moves", type=int, help="No more bins than this move.")
+@click.option(
+    "--grow",
+    is_flag=True,
+    help="Add new partitions for executors that run none, instead of moving partitions there.",
+)
+@click.option("--max-moves", type=int, help="The most bins that may move.")
 @_migrating
 def rebalance(checkpoint: str, by: By, grow: bool, max_moves: int | None, **options: Any) -> None:
     """Spread the load evenly over all partitions.
@@ -130,7 +134,7 @@ def drain(checkpoint: str, executor: str, **options: Any) -> None:
     )
 )
 @checkpoint
-@click.option("--wait", type=float, metavar="SECONDS", help="Wait so long for the query's answer.")
+@click.option("--wait", type=float, metavar="SECONDS", help="How long to wait for the query's answer.")
 @as_json
 def cancel(checkpoint: str, wait: float | None, as_json: bool) -> None:
     """End the migration under way, or withdraw one that waits.

@@ -36,10 +36,10 @@ _choice = combined(
     click.option("--store", metavar="NAME", help="Store of the operator; joins have several."),
     click.option("--family", metavar="NAME", help="Column family: a state variable, or an index."),
 )
-_version = click.option("--version", type=int, metavar="V", help="What batch V - 1 committed; else the newest.")
-_scratch = click.option(
-    "--scratch", type=click.Path(file_okay=False), help="Where partitions are put together."
+_version = click.option(
+    "--version", type=int, metavar="V", help="The state after batch V - 1; by default the newest."
 )
+_scratch = click.option("--scratch", type=click.Path(file_okay=False), help="Directory for temporary files.")
 _places = combined(
     click.option("--bin", "bins", type=int, multiple=True, metavar="B", help="This bin only; repeatable."),
     click.option("--partition", "partitions", type=int, multiple=True, metavar="P", help="Repeatable."),

@@ -29,10 +29,16 @@ __all__ = ["COMMANDS"]
 @checkpoint
 @as_json
 @click.option(
-    "--live", type=float, metavar="SECONDS", help="Ask the running query too, and wait so long for it."
+    "--live",
+    type=float,
+    metavar="SECONDS",
+    help="Also ask the running query, and wait this long for its answer.",
 )
 @click.option(
-    "--watch", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Show it anew, so often; ^C ends it."
+    "--watch",
+    type=click.FloatRange(min=0.1),
+    metavar="SECONDS",
+    help="Show it again at this interval, until ^C.",
 )
 def status(checkpoint: str, as_json: bool, live: float | None, watch: float | None) -> None:
     """Show where a query and its migration stand."""

@@ -46,5 +46,5 @@ def plain_name(name: object) -> str:
         If it is no name, or has a slash, or is `..`.
     """
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:
-        raise ValueError(f"{name!r:.100} is no name of a file")
+        raise ValueError(f"{name!r:.100} is not the name of a file")
     return name

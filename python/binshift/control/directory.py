@@ -25,6 +25,9 @@ __all__ = ["ControlDir", "PlannedMigration", "open_directory", "require_checkpoi
 
 #: How many entries of later migrations are read to find a step of a migration that is over.
 _MAX_OTHERS = 64
+#: Where earlier versions kept the migration under way. Each one has a file of its own now.
+_OLD_PLAN = "binshift/plan.json"
+_PLANS = "binshift/plans"
 _STORAGES = ("binned", "single", "plain")
 
 
@@ -45,13 +48,13 @@ def checked_layout(data: dict[str, Any]) -> dict[str, Any]:
 
 
 class PlannedMigration:
-    """The migration of `plan.json`, which is under way or waits for the query to start."""
+    """A migration of `plans/`, which is under way or waits for the query to start."""
 
     def __init__(self, data: dict[str, Any]) -> None:
         self.id = str(data["id"])
         self.cancelled = bool(data["cancelled"])
         options = data.get("options", {})
-        #: Whether whole partitions move to other executors. Only the driver knows when they have arrived.
+        #: True if whole partitions move to other executors. Only the driver knows when they have arrived.
         self.moves_partitions = bool(options.get("vacate") or options.get("places"))
         self.plan = MigrationPlan.from_json(json.dumps(data["plan"]))
 
@@ -92,7 +95,7 @@ def require_checkpoint(files: Files) -> None:
         )
     if not files.exists("offsets"):
         raise ConfigurationError(
-            f"{files.name} is no checkpoint of a streaming query: it has no directory offsets; give the "
+            f"{files.name} is not the checkpoint of a streaming query: it has no directory offsets; give the "
             "checkpointLocation of the query",
             condition="NOT_A_CHECKPOINT",
             checkpoint=files.name,
@@ -173,13 +176,18 @@ class ControlDir:
         return entry.table
 
     def migration(self) -> PlannedMigration | None:
-        """The migration under way, which may be waiting for the query to be started again."""
-        name = "binshift/plan.json"
-        data = self.read(name)
-        try:
-            return None if data is None else PlannedMigration(data)
-        except (*NOT_UNDERSTOOD, PlanError) as error:
-            raise self._damaged(name, error) from error
+        """The migration under way, which may be waiting for the query to be started again.
+
+        If two drivers have each accepted one, it's the one that goes on first.
+        """
+        files = sorted(n for n in self.files.sizes(_PLANS) if n.endswith(".json") and n[0] not in "._")
+        for name in (_OLD_PLAN, *(f"{_PLANS}/{n}" for n in files)):
+            if (data := self.read(name)) is not None:
+                try:
+                    return PlannedMigration(data)
+                except (*NOT_UNDERSTOOD, PlanError) as error:
+                    raise self._damaged(name, error) from error
+        return None
 
     def steps(self) -> list[dict[str, Any]]:
         """The entries of the routing log that were made by steps, oldest first, including uncommitted ones.
@@ -278,13 +286,12 @@ def _without_layout(directory: ControlDir) -> str:
     provider = directory.provider()
     if provider == STOCK_PROVIDER:
         return (
-            f"{directory.uri} is of Spark's RocksDB provider; to take it over, stop its query and start it on "
-            "this checkpoint in a session made with binshift.configure(): its next epoch brings the state "
-            "under bins"
+            f"{directory.uri} was written by Spark's RocksDB provider; to have binshift take it over, stop its "
+            "query and start it on this checkpoint in a session made with binshift.configure()"
         )
     if provider not in (None, PROVIDER):
         return (
-            f"{directory.uri} is of {provider}; with its query stopped, rewrite it with "
+            f"{directory.uri} was written by {provider}; stop its query, and rewrite the checkpoint with "
             f"'binshift convert {directory.uri} --to binshift'"
         )
     return f"the query of {directory.uri} has not planned its first epoch; feed it data, and ask again"

@@ -66,7 +66,7 @@ def examine(files: Files, wait: float) -> Iterator[Check]:
         yield Check("checkpoint", Verdict.PROBLEM, str(error))
         return
     except ConfigurationError as error:
-        yield Check("checkpoint", Verdict.PROBLEM, str(error), "look at all of it with 'binshift fsck'")
+        yield Check("checkpoint", Verdict.PROBLEM, str(error), "check all of it with 'binshift fsck'")
         return
     found = f"{table.bins} bins in {table.partitions} partitions, Spark {layout['spark_version']}"
     yield Check("checkpoint", Verdict.FINE, found)
@@ -137,7 +137,7 @@ def _places(told: dict[str, Any], settings: dict[str, str]) -> Iterator[Check]:
             "locality",
             Verdict.ADVICE,
             f"{name} = {settings[name or '']}",
-            "wait some seconds, because a task that begins elsewhere loads its partition's state there",
+            "set it to some seconds, because a task that runs on another executor has to load its state there",
         )
 
 
@@ -177,9 +177,12 @@ def _without_bins(directory: ControlDir) -> Check:
         return Check("checkpoint", Verdict.FINE, "no query has run here yet")
     provider = directory.provider()
     if provider == STOCK_PROVIDER:
-        found = "of Spark's RocksDB provider"
+        found = "written by Spark's RocksDB provider"
         return Check(
-            "checkpoint", Verdict.ADVICE, found, "start its query with binshift.configure(): it is taken over"
+            "checkpoint",
+            Verdict.ADVICE,
+            found,
+            "start its query with binshift.configure(), which takes it over",
         )
     if provider is None:
         return Check(
@@ -189,14 +192,14 @@ def _without_bins(directory: ControlDir) -> Check:
         return Check(
             "checkpoint",
             Verdict.PROBLEM,
-            "it is of binshift, and binshift/layout.json is not there",
+            "binshift wrote it, but binshift/layout.json is missing",
             "restore the directory binshift/ from a copy of the checkpoint; without it, no key has an owner",
         )
     return Check(
         "checkpoint",
         Verdict.PROBLEM,
         f"its {PROVIDER_KEY} is {provider}",
-        f"with its query stopped, rewrite it with 'binshift convert {directory.uri} --to binshift'",
+        f"stop its query, and rewrite the checkpoint with 'binshift convert {directory.uri} --to binshift'",
     )
 
 
@@ -206,13 +209,13 @@ def _bins(uri: str, bins: int, partitions: int) -> Iterator[Check]:
             "bins",
             Verdict.ADVICE,
             f"{bins / partitions:.1f} bins a partition; {bins} partitions are the most there can be",
-            f"a checkpoint keeps its bins: before the query outgrows them, stop it, give 'binshift convert "
-            f"{uri} --to rocksdb', and start it on the output in a session with more: configure(bins=...)",
+            f"a checkpoint keeps its number of bins; to have more, stop the query, run 'binshift convert {uri} "
+            "--to rocksdb', and start the query on the output in a session with configure(bins=...)",
         )
 
 
 def _changelogs(directory: ControlDir, layout: dict[str, Any]) -> Iterator[Check]:
-    """Whether the newest versions were written as changelogs, which copies need."""
+    """True if the newest versions were written as changelogs, which copies need."""
     binned = [o["id"] for o in layout["operators"] if o["storage"] == "binned"]
     if not binned or directory.committed_epoch() < 1:
         return

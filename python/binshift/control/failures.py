@@ -73,7 +73,7 @@ def reaching(doing: str, place: str, absent: tuple[type[Exception], ...] = ()) -
 
 
 def is_of_system(error: BaseException) -> bool:
-    """Whether the system failed, for example because a disk is full. If not, the data are wrong."""
+    """True if the system failed, for example because a disk is full. If not, the data are wrong."""
     number = error.errno if isinstance(error, OSError) else None
     return number in _SAID.values() or _number_in(str(error)) is not None
 

@@ -94,7 +94,7 @@ class Files:
             return cast(list[fs.FileInfo], self.filesystem.get_file_info(selector))
 
     def exists(self, path: str) -> bool:
-        """Whether a file or directory exists."""
+        """True if a file or directory exists."""
         with self.reaching("look for", path):
             return bool(self.filesystem.get_file_info(self.path(path)).type != fs.FileType.NotFound)
 

@@ -27,7 +27,7 @@ def query_runs(directory: ControlDir, seconds: float) -> bool:
 
 
 def has_ended(directory: ControlDir) -> bool:
-    """Whether the run that planned the last epoch has recorded its end, and no log was written since then.
+    """True if the run that planned the last epoch has recorded its end, and no log was written since then.
 
     Also False if that isn't known, because the file system doesn't say when files were changed.
     """

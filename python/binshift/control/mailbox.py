@@ -58,7 +58,7 @@ class Waiting:
 
     @property
     def is_plan(self) -> bool:
-        """Whether the request would start a migration, or isn't understood."""
+        """True if the request would start a migration, or isn't understood."""
         return self.kind in ("submit", "")
 
     def __str__(self) -> str:
@@ -122,12 +122,12 @@ class Mailbox:
         """
         stays = (
             f"the request {self._checkpoint.uri}/{_REQUESTS}/{request}.json stays, and takes effect when the "
-            "query goes on; withdraw it with 'binshift cancel'"
+            "query continues; withdraw it with 'binshift cancel'"
         )
         return self._result(request, self._awaited(request, timeout, stays))
 
     def is_served(self, seconds: float, is_vain: Callable[[], bool]) -> bool:
-        """Whether a query serves a request, with any answer.
+        """True if a query serves a request, with any answer.
 
         Parameters
         ----------
@@ -157,8 +157,8 @@ class Mailbox:
         while (text := self._files.find(name)) is None:
             if time.monotonic() >= deadline:
                 raise errors.MigrationTimeout(
-                    f"the query did not answer in {timeout:g} s: it has to run, and to have got data since it "
-                    f"was started; {otherwise}",
+                    f"the query did not answer in {timeout:g} s; it answers only while it runs, and after it "
+                    f"has had data since its start; {otherwise}",
                     condition="NO_ANSWER",
                     timeout=timeout,
                 )

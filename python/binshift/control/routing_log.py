@@ -30,7 +30,7 @@ _MAX_LOGGED = 8
 
 
 class Logged(NamedTuple):
-    """What was logged with an epoch: the settings, and the time in milliseconds since 1970."""
+    """The settings that were logged with an epoch, and the time in milliseconds since 1970."""
 
     conf: Mapping[str, Any]
     at_ms: int | None
@@ -151,7 +151,7 @@ class RoutingLog:
         return None if entry.previous is None else self.entry(entry.previous)
 
     def is_lost(self, file: str) -> bool:
-        """Whether a missing entry was lost. Otherwise it was pruned, which deletes all older ones before."""
+        """True if a missing entry was lost. Otherwise it was pruned, which deletes all older ones before."""
         return any(epoch_of(f) < epoch_of(file) for f in self.listed)
 
     def back_from(self, epoch: int, first: int = 0) -> Iterator[RoutingEntry]:

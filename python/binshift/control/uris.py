@@ -20,7 +20,7 @@ _OF_PATHS = "/:@!$&'()*+,;=~"
 
 
 def is_uri(text: str) -> bool:
-    """Whether it is a URI, rather than a local path."""
+    """True if it is a URI, rather than a local path."""
     return _split_path(text) is not None
 
 

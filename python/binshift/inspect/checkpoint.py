@@ -212,7 +212,7 @@ class Checkpoint:
             If state is damaged. The reader may raise this as well.
         """
         if not is_whole(batch_rows, 1):
-            raise impossible(ConfigurationError, "batch_rows", batch_rows, "a whole number from 1 on")
+            raise impossible(ConfigurationError, "batch_rows", batch_rows, "a whole number of at least 1")
         chosen = source or self.source(operator=operator, store=store, family=family, version=version)
         wanted = self._require_bins(bins, chosen.version)
         places = self._places(chosen, bins=wanted, partitions=partitions)

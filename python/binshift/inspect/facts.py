@@ -107,7 +107,7 @@ class Facts:
 
     @property
     def is_binned(self) -> bool:
-        """Whether binshift wrote the checkpoint, or took it over."""
+        """True if binshift wrote the checkpoint, or took it over."""
         return self._control is not None
 
     @property
@@ -121,11 +121,11 @@ class Facts:
         return int((self._control or {}).get("taken_over_at") or 0)
 
     def keys_change(self, operator: int) -> bool:
-        """Whether keys of an operator changed on their way to its state, so that some are in other bins."""
+        """True if keys of an operator changed on their way to its state, so that some are in other bins."""
         return self.files.exists(f"binshift/changed_keys/{operator}")
 
     def is_binned_at(self, epoch: int) -> bool:
-        """Whether the state that an epoch committed has bins."""
+        """True if the state that an epoch committed has bins."""
         if not self.is_binned or epoch < self.first_binned_epoch:
             return False
         # Spark's provider may have continued after a takeover was prepared but not begun.

@@ -56,7 +56,7 @@ class Source:
 
     @property
     def is_unused(self) -> bool:
-        """Whether it is the default family of a store whose operator uses others."""
+        """True if it is the default family of a store whose operator uses others."""
         return len(self.store.families) > 1 and self.family.name == DEFAULT
 
     def __str__(self) -> str:

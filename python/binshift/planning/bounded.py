@@ -96,7 +96,7 @@ class Bounded:
         if self.bin_bytes is not None:
             object.__setattr__(self, "bin_bytes", tuple(self.bin_bytes))
             if wrong := [b for b in self.bin_bytes if b < 0]:
-                wanted = "the bytes of each bin, a number from 0 on"
+                wanted = "the bytes of each bin, a number of at least 0"
                 raise impossible(PlanError, "bin_bytes", wrong[0], wanted)
 
     def with_costs(self, bin_bytes: Sequence[int] | None, *, bytes_per_s: float | None, cores: int) -> Bounded:

@@ -35,7 +35,7 @@ class MigrationOptions:
     Raises
     ------
     PlanError
-        If `start_epoch` is not a whole number from 0 on.
+        If `start_epoch` is not a whole number of at least 0.
     """
 
     start_epoch: int | None = None
@@ -48,11 +48,11 @@ class MigrationOptions:
     def __post_init__(self) -> None:
         epoch = self.start_epoch
         if epoch is not None and not is_whole(epoch):
-            raise impossible(PlanError, "start_epoch", epoch, "a whole number from 0 on")
+            raise impossible(PlanError, "start_epoch", epoch, "a whole number of at least 0")
 
     @property
     def moves_partitions(self) -> bool:
-        """Whether whole partitions move to other executors. Only the driver knows when they have arrived."""
+        """True if whole partitions move to other executors. Only the driver knows when they have arrived."""
         return self.vacate is not None or bool(self.places)
 
     def as_dict(self) -> dict[str, Any]:

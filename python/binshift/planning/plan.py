@@ -99,7 +99,7 @@ class MigrationPlan:
 
     def __post_init__(self) -> None:
         if not is_whole(self.gap):
-            raise impossible(PlanError, "gap", self.gap, "a whole number of epochs from 0 on")
+            raise impossible(PlanError, "gap", self.gap, "a whole number of epochs, at least 0")
         object.__setattr__(self, "target", self._walk())
 
     @property
@@ -109,7 +109,7 @@ class MigrationPlan:
 
     @property
     def summary(self) -> str:
-        """What the plan does, in one line."""
+        """The plan in one line."""
         return (
             f"{self.source.partitions} -> {self.target.partitions} partitions, {self.strategy}, "
             f"{len(self.moves)} bins in {len(self.steps)} steps"
@@ -195,7 +195,7 @@ class MigrationPlan:
         try:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise _unreadable(f"it is no JSON ({error})") from error
+            raise _unreadable(f"it is not JSON ({error})") from error
         if (found := _field(data, "format", object)) != _FORMAT:
             raise PlanError(
                 f"the plan has format {found!r}; this binshift reads {_FORMAT}",
@@ -283,12 +283,14 @@ def _field(data: Any, name: str, kind: type[_T]) -> _T:
 
 def _move(numbers: Any) -> Move:
     if not isinstance(numbers, list) or len(numbers) != 3 or not all(map(is_whole, numbers)):
-        raise _unreadable(f"{json.dumps(numbers)} is no move: its bin, and the partitions before and after")
+        raise _unreadable(
+            f"{json.dumps(numbers)} is not a move, which is a bin with its old and its new partition"
+        )
     return Move(*numbers)
 
 
 def _unreadable(reason: str) -> PlanError:
     return PlanError(
-        f"this is no migration plan: {reason}; make a plan anew, and give its JSON as it is",
+        f"this is not a migration plan: {reason}; make a new plan, and pass its JSON on unchanged",
         condition="PLAN_UNREADABLE",
     )

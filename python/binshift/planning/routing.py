@@ -38,7 +38,7 @@ class Move:
     def __post_init__(self) -> None:
         for name in ("bin", "source", "target"):
             if not is_whole(value := getattr(self, name)):
-                raise impossible(PlanError, name, value, "a whole number from 0 on")
+                raise impossible(PlanError, name, value, "a whole number of at least 0")
         if self.source == self.target:
             raise PlanError(
                 f"bin {self.bin} moves from partition {self.source} to itself; leave it out",

@@ -117,7 +117,7 @@ class Batched:
     Raises
     ------
     PlanError
-        If `bins_per_step` is not a whole number from 1 on.
+        If `bins_per_step` is not a whole number of at least 1.
     """
 
     bins_per_step: int
@@ -152,7 +152,7 @@ class Optimized:
     Raises
     ------
     PlanError
-        If `bins_per_pair` is not a whole number from 1 on.
+        If `bins_per_pair` is not a whole number of at least 1.
     """
 
     bins_per_pair: int = 1
@@ -178,7 +178,7 @@ def default_strategy(source: RoutingTable, *, gap: int = 0) -> Strategy:
 
 
 def strategy_at_once(*, fetches_rows: bool) -> Strategy:
-    """What takes effect soonest without copies: on demand if the operators allow it, else all at once."""
+    """The soonest strategy without copies: on demand if the operators allow it, else all at once."""
     return OnDemand() if fetches_rows else AllAtOnce()
 
 
@@ -231,7 +231,7 @@ _NAMES = ", ".join(n + ":BINS" * (n in _SIZED) for n in _BY_NAME)
 
 def _require_bins(name: str, value: object) -> None:
     if not is_whole(value, 1):
-        raise impossible(PlanError, name, value, "a whole number from 1 on")
+        raise impossible(PlanError, name, value, "a whole number of at least 1")
 
 
 def _cut(

@@ -110,7 +110,7 @@ class LoadTarget:
         return f"<{str(self).splitlines()[0]}>"
 
 
-#: Where a plan can lead: a number of partitions, a table, a target by load, or the owner of each bin.
+#: The target of a plan: a number of partitions, a table, a target by load, or the owner of each bin.
 Target = int | RoutingTable | LoadTarget | Sequence[int]
 
 
@@ -130,7 +130,7 @@ def table_of(to: Target, source: RoutingTable) -> RoutingTable:
         case Sequence() if not isinstance(to, str | bytes):
             owners = tuple(to)
             if wrong := [o for o in owners if not is_whole(o)]:
-                wanted = "the owner of each bin, a whole number from 0 on"
+                wanted = "the owner of each bin, a whole number of at least 0"
                 raise impossible(PlanError, "assignment", wrong[0], wanted, what=f"the owner {wrong[0]!r}")
             return RoutingTable(max(owners, default=0) + 1, owners)
     require_partitions(to, source.bins)
@@ -207,7 +207,7 @@ def balanced_by_load(
     require_partitions(n, table.bins)
     weights = _checked(table, loads)
     if max_moves is not None and not is_whole(max_moves):
-        raise impossible(PlanError, "max_moves", max_moves, "a whole number from 0 on")
+        raise impossible(PlanError, "max_moves", max_moves, "a whole number of at least 0")
     homeless = sum(1 for owner in table.assignment if owner >= n)
     if max_moves is not None and homeless > max_moves:
         raise PlanError(
@@ -218,7 +218,7 @@ def balanced_by_load(
             needed=homeless,
         )
     if not 0 <= tolerance < float("inf"):
-        raise impossible(PlanError, "tolerance", tolerance, f"a number from 0 on, such as {TOLERANCE}")
+        raise impossible(PlanError, "tolerance", tolerance, f"a number of at least 0, such as {TOLERANCE}")
     problem = _Problem(table, weights, n)
     found = problem.within(problem.bound * (1 + tolerance))
     if max_moves is not None and found.moves > max_moves:
@@ -249,7 +249,7 @@ def _checked(table: RoutingTable, loads: Sequence[float]) -> list[float]:
     for bin_, load in enumerate(loads):
         if not 0 <= load < float("inf"):
             what = f"the load {load!r} of bin {bin_}"
-            raise impossible(PlanError, "loads", load, "a number from 0 on", what=what)
+            raise impossible(PlanError, "loads", load, "a number of at least 0", what=what)
     return [float(x) for x in loads] if any(loads) else [1.0] * len(loads)
 
 

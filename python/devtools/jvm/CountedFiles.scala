@@ -87,10 +87,10 @@ private class PacedOutput(out: OutputStream, request: Request) extends OutputStr
 }
 
 /**
- * What was asked of [[CountedFiles]] in this JVM, by whom.
+ * The requests to [[CountedFiles]] in this JVM, and who made them.
  *
- * A request is of the epoch after the newest that had been committed when it was made. It is binshift's if the innermost
- * method of binshift on the stack did not just pass on a call to the method of Spark's that it overrides.
+ * A request belongs to the epoch after the newest one that had been committed when it was made. It is binshift's own unless the
+ * innermost method of binshift on the stack only passed on a call to the method of Spark that it overrides.
  */
 object CountedRequests {
   @volatile private var delayNanos = 0L

@@ -55,7 +55,7 @@ class Comparison:
         return unended + sum(reason is None for reason in self.differs.values())
 
     def passes_here(self, test: str) -> bool:
-        """Whether a test that differs passes on binshift's provider."""
+        """True if a test that differs passes on binshift's provider."""
         return test not in self.ours.failed and test != NOT_RUN
 
     def _reason(self, test: str) -> str | None:

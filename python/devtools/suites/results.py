@@ -58,7 +58,7 @@ class Outcome:
 
     @property
     def clean(self) -> bool:
-        """Whether all tests passed, so that no other run is needed to judge it."""
+        """True if all tests passed, so that no other run is needed to judge it."""
         return self.ended and not self.failed and not self.unsteady and self.passed > 0
 
 

@@ -15,7 +15,7 @@ __all__ = ["PACKAGE", "fetch", "suites", "unpack"]
 PACKAGE = "org.apache.spark.sql."
 #: The file system of the suites, which notices streams that are left open.
 DEBUG_FILES = "org/apache/spark/DebugFilesystem.class"
-#: Where suites of streams and of their state are.
+#: The folders with suites of streams and of their state.
 FOLDERS = ("streaming", "execution/streaming", "execution/datasources/v2/state", "execution/python/streaming")
 
 #: Bytes of a constant of a class behind its tag; texts have a length of their own.

@@ -12,11 +12,11 @@ import org.apache.spark.sql.execution.streaming.operators.stateful.join.Streamin
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.TransformWithStateExec
 
 /**
- * Whether each operator of a plan finds its rows where it looks for them.
+ * Checks that each operator of a plan finds its rows where it looks for them.
  *
  * @param owners     owner of each bin
  * @param binned     ids of the operators whose rows have to follow the table
- * @param partitions of state
+ * @param partitions number of state partitions
  */
 final class PlanCheck(owners: Array[Int], binned: Set[Long], partitions: Int) {
   import RowPlacement.sameKeys

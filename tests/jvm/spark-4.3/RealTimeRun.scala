@@ -167,7 +167,7 @@ object RealTimeRun {
       else -1
   }
 
-  /** Whether tasks of an epoch are under way, so that it is known when its batch ends. */
+  /** True if tasks of an epoch are under way, so that it is known when its batch ends. */
   def isRunning(query: StreamingQuery, epoch: Long): Boolean = query match {
     case w: StreamingQueryWrapper =>
       val tracker = w.streamingQuery.sparkSession.sparkContext.statusTracker

@@ -28,10 +28,10 @@ final case class ByRemainder(partitions: Int) extends Placer
 final case class Fact(by: Placer, keys: Seq[Expression], hasNulls: Boolean = true)
 
 /**
- * What is known of where the rows of an operator are.
+ * The known facts about the places of an operator's rows.
  *
- * @param partitions  as many, if that is known
- * @param facts       all of them hold for all rows
+ * @param partitions  the number of partitions, if that is known
+ * @param facts       facts that hold for all rows
  * @param isBroadcast whether each task has all rows
  */
 final case class Placed(partitions: Option[Int], facts: Seq[Fact], isBroadcast: Boolean = false) {

@@ -25,11 +25,11 @@ object TestPlans {
   private val Bins = 60
 
   /**
-   * What is wrong with a plan, a line each; "refused: ..." if binshift refuses it, and "followed: n" by how many operators
-   * have rows that have to follow the table.
+   * Finds the faults of a plan, a line each; or "refused: ..." if binshift refuses it. "followed: n" says how many operators have
+   * rows that have to follow the table.
    *
    * @param epoch    in the first one, initial states are read
-   * @param isRouted without, binshift leaves the plan as Spark made it
+   * @param isRouted if false, binshift leaves the plan as Spark made it
    */
   def look(df: DataFrame, mode: String, partitions: Int, epoch: Long, isRouted: Boolean): String = {
     try {

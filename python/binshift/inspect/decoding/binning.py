@@ -25,7 +25,7 @@ Words = npt.NDArray[np.uint32]
 
 
 def partitioning(store: Store, family: Family) -> tuple[bool, tuple[Field, ...]]:
-    """Whether the hashed columns are within the key's second column, and which columns they are.
+    """True if the hashed columns are within the key's second column, and which columns they are.
 
     In an index by time, the second column is the element. The element of a map's index consists of the key and
     the map's own key, which isn't hashed.

@@ -130,7 +130,7 @@ class Operator:
 
     @property
     def is_binned(self) -> bool:
-        """Whether keys carry their bins."""
+        """True if keys carry their bins."""
         return self.storage == "binned"
 
     def with_storage(self, storage: str) -> Operator:
@@ -143,7 +143,7 @@ class Operator:
 
 
 def is_read_in_order(family: str) -> bool:
-    """Whether the bin comes behind the keys of a family. Must agree with `ColumnFamily.isReadInOrder`."""
+    """True if the bin comes behind the keys of a family. Must agree with `ColumnFamily.isReadInOrder`."""
     return (
         family.startswith("$ttl_")
         or (family.startswith("$") and family.endswith("_timestampToKey"))

@@ -25,7 +25,7 @@ _UNFINISHED = re.compile(r"\.+.+\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(\.TI
 
 
 def is_checksum_of(name: str, there: Collection[str]) -> bool:
-    """Whether a file holds a checksum of one of the others."""
+    """True if a file holds a checksum of one of the others."""
     if not name.endswith(".crc"):
         return False
     main = name.removesuffix(".crc")
@@ -33,7 +33,7 @@ def is_checksum_of(name: str, there: Collection[str]) -> bool:
 
 
 def is_unfinished(name: str) -> bool:
-    """Whether a file was being written when its writer died, or is the checksum of such a file."""
+    """True if a file was being written when its writer died, or is the checksum of such a file."""
     return _UNFINISHED.fullmatch(name) is not None
 
 

@@ -72,8 +72,9 @@ private[binshift] object QueryObserver extends Logging {
   private def awaitEnd(event: QueryTerminatedEvent): Unit =
     try EndingRuns.end(event.runId).get(MaxEndMs, TimeUnit.MILLISECONDS)
     catch {
-      case _: TimeoutException => logWarning(s"query ${event.id}: the end of run ${event.runId} is not written after " +
-          s"$MaxEndMs ms, because its checkpoint does not answer; the next run has more to look for there")
+      case _: TimeoutException => logWarning(s"query ${event.id}: the end of run ${event.runId} could not be recorded within " +
+          s"$MaxEndMs ms, because its checkpoint does not answer; the next start takes longer, because it searches for state of " +
+          "lost epochs")
     }
 
   /** Observes all queries that the session starts from now on. A second call does nothing. */

@@ -35,7 +35,7 @@ private[binshift] final class Rescaler(query: MicroBatchExecution) {
     requireActive()
     if (options.startEpoch.exists(_ < 0)) throw BinshiftException(
       "INVALID_VALUE", "name" -> "start_epoch", "value" -> options.startEpoch.get).plan(
-      s"start epoch ${options.startEpoch.get} is impossible; give a whole number from 0 on")
+      s"start epoch ${options.startEpoch.get} is impossible; give a whole number of at least 0")
     if (options.placeOn.nonEmpty) places.requireLive(options.placeOn)
     submissions.submit(id, plan, compact(render(options.toJson)), outlivesDriver = false)
     id

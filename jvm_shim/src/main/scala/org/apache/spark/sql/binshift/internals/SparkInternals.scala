@@ -177,8 +177,8 @@ private[binshift] object SparkInternals {
     val later = begun.toSeq ++ committed
     if (later.nonEmpty) throw BinshiftException("ANOTHER_RUN", "checkpoint" -> query.resolvedCheckpointRoot).configuration(
       s"query ${query.id} begins with epoch $epoch, but ${query.resolvedCheckpointRoot} has ${later.mkString(" and ")}: " +
-        "another run of the query is under way, or epochs were taken out of offsets only; stop the other run, or delete " +
-        "from commits what is later than the newest of offsets")
+        "another run of the query is under way, or epochs were removed from offsets only; stop the other run, or delete " +
+        "the entries of commits that are newer than the newest entry of offsets")
   }
 
   /**

@@ -73,7 +73,7 @@ private[binshift] final class Audits(query: MicroBatchExecution, sampled: Int) e
   private def fail(report: AuditReport, bin: Int, key: String): Unit = {
     val failure = failureOf(report.operator, report.store, bin, key, report.epoch)
     failed = Some(failure)
-    logError(s"query ${query.id} ends", failure)
+    logError(s"query ${query.id} is stopped, because an audit has failed", failure)
     // On a thread of its own, because it waits for Spark's scheduler.
     Cancelling.execute { () =>
       query.sparkSession.sparkContext.cancelJobGroupAndFutureJobs(query.runId.toString, failure.getMessage)

@@ -137,8 +137,8 @@ private[binshift] final class Evacuation(
 
   private def lament(leaving: Set[String]): Unit = if ((leaving -- lamented).nonEmpty) {
     lamented ++= leaving
-    logWarning(s"query ${query.id}: Spark decommissions executors ${leaving.toSeq.sorted.mkString(", ")}, and there is no " +
-      "other one that may take their partitions; they go to the first that joins, so add an executor")
+    logWarning(s"query ${query.id}: Spark decommissions executors ${leaving.toSeq.sorted.mkString(", ")}, and no " +
+      "other executor can take their partitions; add an executor, which gets them as soon as it joins")
   }
 }
 

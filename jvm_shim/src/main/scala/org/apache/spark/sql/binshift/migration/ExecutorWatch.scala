@@ -34,7 +34,7 @@ private[binshift] final class ExecutorWatch(name: String, isDue: () => Boolean, 
   private def guarded(work: => Unit): Unit =
     try work
     catch {
-      case NonFatal(e) => logWarning(s"$name: what has happened to executors is seen at the next epoch", e)
+      case NonFatal(e) => logWarning(s"$name could not check which executors Spark decommissions; its next epoch checks again", e)
     }
 }
 

@@ -33,8 +33,8 @@ private[binshift] final case class Executors(
     val possible = live.keys.toSeq.filterNot(but)
     val found = possible.filter(named.contains)
     if (found.isEmpty && named.nonEmpty) {
-      logWarning(s"query $query: of executors ${named.mkString(", ")}, on which partitions were to be placed, none is alive " +
-        s"any more; they are placed on ${possible.mkString(", ")}")
+      logWarning(s"query $query: of the executors ${named.mkString(", ")}, which should get partitions, none is alive " +
+        s"any more; the partitions go to ${possible.mkString(", ")}")
     }
     if (found.isEmpty) possible else found
   }

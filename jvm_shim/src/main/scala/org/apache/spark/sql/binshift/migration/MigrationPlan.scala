@@ -88,7 +88,7 @@ private[binshift] object MigrationPlan {
 }
 
 /**
- * A submitted plan on its way through a query; the content of `plan.json`.
+ * A submitted plan on its way through a query; the content of `plans/<id>.json`.
  *
  * It doesn't record which of its steps have been taken. Only the routing log says that.
  *
@@ -96,10 +96,11 @@ private[binshift] object MigrationPlan {
  * @param options     how it is carried out
  * @param cancelled   no further step is scheduled
  * @param application the application that it was submitted to, whose executors the options name
+ * @param file        where it is kept. No other migration ever has this file, so whoever deletes it deletes this one.
  */
 private[binshift] final case class PlannedMigration(
     id: String, plan: MigrationPlan, json: JValue, options: MigrationOptions, cancelled: Boolean,
-    application: Option[String] = None) {
+    application: Option[String], file: String) {
 
   /**
    * The table after step `index` is taken from `now`; `None` if the step doesn't fit, for example because the checkpoint was wound back
@@ -157,48 +158,48 @@ private[binshift] object MigrationOptions {
 }
 
 private[binshift] object PlannedMigration {
-  private val File = "plan.json"
+  private val Dir = "plans"
+  /** Where earlier versions kept the one migration that was under way. It stays there until it ends, and no other one gets there. */
+  private val OldFile = "plan.json"
   private val FormatVersion = 1
 
   def create(id: String, planJson: String, optionsJson: String, application: String): PlannedMigration = {
     val json = parse(planJson)
     PlannedMigration(id, MigrationPlan.fromJson(json), json, MigrationOptions.fromJson(parse(optionsJson)),
-      cancelled = false, Some(application))
+      cancelled = false, Some(application), fileOf(id))
   }
 
   /** Whether a migration is under way and may continue, which it can't if keys change. */
   def isUnderWay(dir: ControlDir, id: String): Boolean = read(dir).exists(_.id == id) && ChangedKeys.read(dir).isEmpty
 
-  def read(dir: ControlDir): Option[PlannedMigration] = dir.decoded(File) { json =>
+  /** In the order in which a run carries them out. There is more than one only if two drivers have each accepted one. */
+  def read(dir: ControlDir): Seq[PlannedMigration] =
+    (OldFile +: dir.jsonFiles(Dir).sorted.map(fileOf)).flatMap(read(dir, _))
+
+  private def fileOf(id: String): String = s"$Dir/$id.json"
+
+  private def read(dir: ControlDir, file: String): Option[PlannedMigration] = dir.decoded(file) { json =>
     implicit val formats: Formats = DefaultFormats
     val format = (json \ "format").extract[Int]
     if (format != FormatVersion) {
-      throw BinshiftException("UNKNOWN_FORMAT", "file" -> File, "format" -> format).configuration(
-        s"plan.json has format $format; this binshift reads format $FormatVersion; use the binshift " +
-          "version that wrote the checkpoint, or delete plan.json to abandon the migration")
+      throw BinshiftException("UNKNOWN_FORMAT", "file" -> file, "format" -> format).configuration(
+        s"$file has format $format; this binshift reads format $FormatVersion; use the binshift " +
+          s"version that wrote the checkpoint, or delete $file to abandon the migration")
     }
     PlannedMigration((json \ "id").extract[String], MigrationPlan.fromJson(json \ "plan"), json \ "plan",
       MigrationOptions.fromJson(json \ "options"), (json \ "cancelled").extract[Boolean],
-      (json \ "application").extractOpt[String])
+      (json \ "application").extractOpt[String], file)
   }
 
   def write(dir: ControlDir, m: PlannedMigration): Unit = {
-    if (Trace.isOn) Trace("plan", dir.checkpoint, "migration" -> m.id, "cancelled" -> m.cancelled)
-    dir.write(File,
+    if (Trace.isOn) Trace("plan", dir.checkpoint, "migration" -> m.id, "file" -> m.file, "cancelled" -> m.cancelled)
+    dir.write(m.file,
       ("format" -> FormatVersion) ~ ("id" -> m.id) ~ ("options" -> m.options.toJson) ~
         ("cancelled" -> m.cancelled) ~ ("application" -> m.application) ~ ("plan" -> m.json))
   }
 
-  /** Forgets migration `id`, but no other one. */
-  def delete(dir: ControlDir, id: String): Unit = if (another(dir, id).isEmpty) {
-    if (Trace.isOn) Trace("plan forgotten", dir.checkpoint, "migration" -> id)
-    dir.delete(File)
-  }
-
-  /** The migration in the file, if it isn't `id`. A file that can't be understood counts as having none. */
-  def another(dir: ControlDir, id: String): Option[String] = {
-    implicit val formats: Formats = DefaultFormats
-    try dir.read(File).flatMap(json => (json \ "id").extractOpt[String]).filter(_ != id)
-    catch { case _: BinshiftException => None }
+  def delete(dir: ControlDir, m: PlannedMigration): Unit = {
+    if (Trace.isOn) Trace("plan forgotten", dir.checkpoint, "migration" -> m.id, "file" -> m.file)
+    dir.delete(m.file)
   }
 }

@@ -135,7 +135,9 @@ private[binshift] final class OwnExecutors(
     OwnExecutors.synchronized {
       asked.foreach { case (application, total) =>
         if (isUsed && application == SparkInternals.applicationOf(context) && !ask(total + ids.size))
-          logWarning(s"the cluster manager has not taken the request for ${total + ids.size} executors; the next look asks again")
+          logWarning(
+            s"the cluster manager has refused the request for ${total + ids.size} executors; the autoscaler asks again " +
+              "at its next look")
       }
     }
   }
@@ -147,7 +149,8 @@ private[binshift] final class OwnExecutors(
       case _ => Nil
     }
     if (taken.size == ids.size) logInfo(s"executors ${ids.mkString(", ")} were given back")
-    else logWarning(s"of executors ${ids.mkString(", ")}, Spark took back ${taken.size}; the others stay without partitions")
+    else logWarning(
+      s"of the executors ${ids.mkString(", ")}, Spark has taken back only ${taken.size}; the others stay, without partitions")
   }
 
   private def refuse(reason: String): Nothing = throw BinshiftException("EXECUTORS_NOT_OURS").configuration(

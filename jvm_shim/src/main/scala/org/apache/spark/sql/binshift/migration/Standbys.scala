@@ -164,7 +164,7 @@ private[binshift] final class Standbys(
 
   private def guarded(work: => Unit): Unit =
     try work
-    catch { case NonFatal(e) => logWarning(s"query ${query.id}: standbys are planned at the next epoch", e) }
+    catch { case NonFatal(e) => logWarning(s"query ${query.id}: standbys could not be planned; the next epoch tries again", e) }
 
   /** Gives the partitions of lost executors to their standbys, and plans standbys again. */
   private def look(): Unit = looks.synchronized {

@@ -36,8 +36,9 @@ private[binshift] object StepAtStart extends Logging {
     val keepsLogs = SparkInternals.keepsLogs(query)
     if (wanted.nonEmpty && !keepsLogs) {
       logWarning(
-        s"query ${query.id}: the step to ${wanted.mkString} partitions, which the last run has prepared, is planned anew: " +
-          s"a run of a single epoch takes it only with ${SQLConf.STREAMING_METADATA_CACHE_ENABLED.key}=true")
+        s"query ${query.id}: the step to ${wanted.mkString} partitions, which the last run has prepared, has to be planned " +
+          s"again; if each run has a single epoch, set ${SQLConf.STREAMING_METADATA_CACHE_ENABLED.key}=true, because the " +
+          "step never takes effect without it")
     }
     val partitions = wanted.filter(_ => keepsLogs)
     partitions.foreach { n =>

@@ -43,13 +43,9 @@ private[binshift] final class StepScheduler(
   private lazy val conf = BackgroundConf(session.sessionState.conf.getAllConfs)
 
   private val application = SparkInternals.applicationOf(session.sparkContext)
-  private var migration: Option[PlannedMigration] = left
-  /** The migration whose partitions go nowhere any more, though an earlier run had wanted them on other executors. */
-  private val homeless = left.filter(m => !m.cancelled && m.options.movesPartitions && !goesOnWithPlaces(m))
-  migration.filter(m => !m.cancelled && homeless.isEmpty).foreach(m => relocation.begin(m.options))
-  homeless.foreach(m =>
-    logWarning(s"query ${query.id}: migration ${m.id} of an earlier run has named executors, which this " +
-      "run cannot know; its partitions stay where they are, and it will end as cancelled"))
+  private var migration = Option.empty[PlannedMigration]
+  /** Migrations whose partitions go nowhere any more, though an earlier run had wanted them on other executors. */
+  private var homeless = Set.empty[String]
   /** How the latest migrations of this run ended, for clients that still ask for them. */
   private var outcomes = Seq.empty[MigrationOutcome]
   /** Bins of steps that were taken though they could not be copied, of the migration under way. */
@@ -61,6 +57,7 @@ private[binshift] final class StepScheduler(
   private var forecasts: Option[(String, CopyForecast)] = None
   /** How many partitions the latest epochs opened that opened any. */
   private var opened = ListMap.empty[Long, Int]
+  left.foreach(goOnWith)
 
   def underWay: Option[PlannedMigration] = migration
 
@@ -68,7 +65,7 @@ private[binshift] final class StepScheduler(
    * Whether `m`, which has taken so many steps, does not do all that was wanted of it. One that was cancelled after its last
    * step was scheduled does, unless partitions were on their way to other executors.
    */
-  def isCancelled(m: PlannedMigration, steps: Int): Boolean = homeless.exists(_.id == m.id) ||
+  def isCancelled(m: PlannedMigration, steps: Int): Boolean = homeless(m.id) ||
     m.cancelled && (steps < m.plan.steps.size || m.options.movesPartitions)
 
   def ended: Seq[MigrationOutcome] = outcomes
@@ -116,19 +113,16 @@ private[binshift] final class StepScheduler(
     changed.headOption.filter(_ => m.plan.steps.nonEmpty).foreach(c => throw c.refusal("the query runs on as it is"))
     if (m.plan.steps.isEmpty && !m.options.movesPartitions) remember(m, 0)
     else {
-      // One of this run's own is over, and could not be deleted.
-      ofAnotherRun(id).filterNot(theirs => outcomes.exists(_.id == theirs)).foreach { theirs =>
-        throw BinshiftException("MIGRATION_UNDER_WAY", "migration_id" -> theirs).migration(
-          s"migration $theirs was accepted by another run of the query since this one began; if that run is over, start the " +
+      PlannedMigration.read(dir).find(_.id != id).foreach { theirs =>
+        throw BinshiftException("MIGRATION_UNDER_WAY", "migration_id" -> theirs.id).migration(
+          s"migration ${theirs.id} was accepted by another run of the query since this one began; if that run is over, start the " +
             "query again, which goes on with the migration; if it is not, stop this one")
       }
       if (isReplaced()) throw BinshiftException("ANOTHER_RUN", "checkpoint" -> dir.path.getParent).configuration(
         s"another run of query ${query.id} has taken the place of this one; submit the plan there, and stop this one")
       PlannedMigration.write(dir, m)
-      uncopied = 0
-      migration = Some(m)
+      begin(m)
       relocation.begin(m.options)
-      latest = None
       sources.look(m, 0)
       foresee(m)
       for (why <- whyNotShippable if m.plan.steps.nonEmpty && (m.options.isPrepared || m.plan.isOnDemand))
@@ -151,9 +145,6 @@ private[binshift] final class StepScheduler(
           "true: their tasks run wherever a slot is free")
         m.copy(options = m.options.copy(places = Map.empty))
     }
-
-  /** The migration in the checkpoint, if it is not `id`: a run that began later has accepted it. */
-  private def ofAnotherRun(id: String): Option[String] = PlannedMigration.another(dir, id)
 
   /** Why a migration that is not over keeps others waiting, and what helps. */
   private def inTheWay(m: PlannedMigration): String =
@@ -196,7 +187,7 @@ private[binshift] final class StepScheduler(
   /** Takes no further step of migration `id`; one that is durable already still takes effect. */
   def cancel(id: String): Unit = migration.filter(m => m.id == id && !m.cancelled).foreach { m =>
     val cancelled = m.copy(cancelled = true)
-    if (ofAnotherRun(id).isEmpty) PlannedMigration.write(dir, cancelled)
+    if (!isReplaced()) PlannedMigration.write(dir, cancelled)
     migration = Some(cancelled)
     relocation.end(cancelled = true)
   }
@@ -211,7 +202,7 @@ private[binshift] final class StepScheduler(
       tables.newestOf(m.id).forall(_ <= committed) && (m.cancelled || relocation.isDone(committed))
     }
 
-  /** Forgets the migration once it is over. Once the query has ended, plan.json is its next run's. */
+  /** Forgets the migration once it is over. Once the query has ended, its file is its next run's. */
   def finishIfDone(tables: TablesInForce): Unit =
     migration.filter(m => query.isActive && isOver(m, tables)).foreach(forget(_, tables.stepsTaken))
 
@@ -397,12 +388,29 @@ private[binshift] final class StepScheduler(
       Some(StepRef(m.id, index, m.plan.steps.size, m.plan.strategy, moves, isOpening)), previous = None, query.runId.toString)
   }
 
-  private def forget(m: PlannedMigration, stepsTaken: String => Int): Unit = {
+  /** Goes on with what another run has accepted, if there is anything. A run that is replaced leaves all of this to the other one. */
+  private def forget(m: PlannedMigration, stepsTaken: String => Int): Unit = if (!isReplaced()) {
+    PlannedMigration.delete(dir, m)
     remember(m, stepsTaken(m.id))
     relocation.end(m.cancelled)
-    // Whoever goes on finds out by itself that it is over, and may have accepted the next one.
-    if (!isReplaced()) PlannedMigration.delete(dir, m.id)
     migration = None
+    PlannedMigration.read(dir).find(_.id != m.id).foreach(goOnWith)
+  }
+
+  /** Goes on with a migration that another run has accepted. */
+  private def goOnWith(m: PlannedMigration): Unit = {
+    begin(m)
+    if (!m.cancelled && m.options.movesPartitions && !goesOnWithPlaces(m)) {
+      homeless += m.id
+      logWarning(s"query ${query.id}: migration ${m.id} of an earlier run has named executors, which this " +
+        "run cannot know; its partitions stay where they are, and it will end as cancelled")
+    } else if (!m.cancelled) relocation.begin(m.options)
+  }
+
+  private def begin(m: PlannedMigration): Unit = {
+    uncopied = 0
+    suspended = None
+    migration = Some(m)
   }
 
   private def remember(m: PlannedMigration, steps: Int): Unit =

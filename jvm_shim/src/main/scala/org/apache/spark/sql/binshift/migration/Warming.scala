@@ -45,7 +45,8 @@ private[binshift] final class Warming(session: SparkSession) extends Logging {
       try ask(order, wanted)
       catch {
         case NonFatal(e) =>
-          logWarning("partitions move without that their files were fetched ahead", e)
+          logWarning(
+            "files of partitions that move could not be fetched ahead; their new executors load them from the checkpoint", e)
           order.fail(wanted.map(_.executor))
       })
   }

@@ -20,7 +20,7 @@ private[binshift] sealed abstract class Strategy(val name: String, val isOnDeman
   /** @param gap epochs that stay idle between two steps */
   def plan(source: RoutingTable, target: RoutingTable, gap: Int = 0): MigrationPlan = {
     if (gap < 0) throw BinshiftException("INVALID_VALUE", "name" -> "gap", "value" -> gap).plan(
-      s"gap $gap is impossible; give a whole number of epochs from 0 on")
+      s"gap $gap is impossible; give a whole number of epochs, at least 0")
     val cuts = cut(BalancedTable.moves(source, target))
     val parts = if (cuts.isEmpty && source.partitions != target.partitions) Seq(Nil) else cuts
     // New partitions exist from the first step on, and partitions that go away stay until the last step.
@@ -49,7 +49,7 @@ private[binshift] object Strategy {
     if (size.exists(!('0' to '9').contains(_)) || size.nonEmpty != Sized.contains(name)) throw unknown(text)
     def bins(argument: String): BigInt = Option(BigInt(size)).filter(_ >= 1).getOrElse(
       throw BinshiftException("INVALID_VALUE", "name" -> argument, "value" -> BigInt(size)).plan(
-        s"${argument.replace('_', ' ')} ${BigInt(size)} is impossible; give a whole number from 1 on"))
+        s"${argument.replace('_', ' ')} ${BigInt(size)} is impossible; give a whole number of at least 1"))
     name match {
       case "all-at-once" => new InTurn(name, Int.MaxValue)
       case "on-demand" => new InTurn(name, Int.MaxValue, isOnDemand = true)

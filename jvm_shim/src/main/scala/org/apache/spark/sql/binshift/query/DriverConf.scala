@@ -51,7 +51,7 @@ private[binshift] object DriverConf {
             s"$key is '$text'; it must be $wanted"))
       }
     def count(key: String, default: Int): Int =
-      setting(key, default, "a whole number from 0 on")(_.toIntOption.filter(_ >= 0))
+      setting(key, default, "a whole number of at least 0")(_.toIntOption.filter(_ >= 0))
     for (dir <- session.conf.getOption(BinshiftConf.Trace) if !Trace.folder.contains(dir))
       throw BinshiftException("INVALID_VALUE", "name" -> BinshiftConf.Trace, "value" -> dir).configuration(
         s"${BinshiftConf.Trace} is '$dir' in the query's session, and ${Trace.folder.getOrElse("nothing")} in the application; executors " +
@@ -62,7 +62,7 @@ private[binshift] object DriverConf {
       entriesToRetain = count(BinshiftConf.RoutingEntriesToRetain, 256),
       maxEpochsToWait = count(BinshiftConf.MaxEpochsToWait, 120),
       areRequestsServed = enabled != "false",
-      requestsIntervalMs = setting(BinshiftConf.RequestsInterval, 5000L, "a time from 50ms on, such as 5s")(text =>
+      requestsIntervalMs = setting(BinshiftConf.RequestsInterval, 5000L, "a time of at least 50ms, such as 5s")(text =>
         Try(JavaUtils.timeStringAsMs(text)).toOption.filter(_ >= 50)),
       evacuates = setting(BinshiftConf.EvacuationEnabled, true, "true or false")(_.trim.toLowerCase(Locale.ROOT).toBooleanOption),
       standbys = setting(BinshiftConf.Standbys, 0, s"a whole number from 0 to $MaxStandbys")(

@@ -42,7 +42,8 @@ private[binshift] object EndingRuns extends Logging {
     val ends: Runnable = () =>
       try body
       catch {
-        case NonFatal(e) => logWarning(s"the end of run $runId was not written; the next one has more to look for", e)
+        case NonFatal(e) => logWarning(s"the end of run $runId could not be recorded; the next start takes longer, because it " +
+              "searches for state of lost epochs", e)
       }
     Threads.submit(ends)
   }

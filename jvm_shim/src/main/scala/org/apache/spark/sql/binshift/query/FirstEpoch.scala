@@ -93,16 +93,16 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
   private def sayOfStrays(inForce: RoutingEntry): Unit = {
     val strays = entries.names.filter(name => name.epoch >= inForce.epoch && name != inForce.name)
     if (strays.nonEmpty) logInfo(
-      s"query ${query.id} goes on with ${dir.path}/routing/${inForce.name.file}. It does not obey " +
-        s"${strays.map(_.file).mkString(", ")} beside it: the epoch for which that was prepared was never logged, or is no longer in the logs. " +
-        "What was to move then is planned anew, if its migration is still wanted; the file is deleted later, with those of its epoch")
+      s"query ${query.id} continues with ${dir.path}/routing/${inForce.name.file}. It ignores " +
+        s"${strays.map(_.file).mkString(", ")} in the same directory, because the epoch of such an entry was never logged, or is no " +
+        "longer in the logs. If its migration is still under way, the step is planned again; the file is deleted later")
   }
 
   private def requireFitting(there: Layout, n: Int, epoch: Long, setting: BinsSetting): Unit = {
     setting.requireThatOf(there)
     if (there.bins % n != 0) throw BinshiftException("BINS_ARE_FIXED", "bins" -> there.bins).configuration(
-      s"epoch $epoch was begun with ${there.bins} bins, of which $n partitions cannot have equally many; nothing of it is " +
-        s"committed: delete ${dir.path} and the state of the epoch, or start with a new checkpoint")
+      s"an earlier run began epoch $epoch with ${there.bins} bins, which cannot be divided equally among $n partitions; " +
+        s"nothing of the epoch is committed, so delete ${dir.path} and the state of the epoch, or start with a new checkpoint")
   }
 
   /**
@@ -112,8 +112,8 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
   private def requireBegunAlike(there: RoutingEntry, n: Int, epoch: Long): Unit = {
     val theirs = there.table.partitions
     if (theirs != n) throw BinshiftException("ANOTHER_RUN", "checkpoint" -> query.resolvedCheckpointRoot).configuration(
-      s"epoch $epoch was begun with $theirs partitions, and this run has $n: another run may be in the midst of it; stop the " +
-        s"other run, and start with $theirs partitions or with a new checkpoint")
+      s"epoch $epoch was begun with $theirs partitions by another run, which may still be in the middle of it, and this run has " +
+        s"$n; stop the other run, and start with $theirs partitions or with a new checkpoint")
   }
 
   private def requireTable(entry: RoutingEntry, epoch: Long, n: Int, layout: Layout): Unit =

@@ -30,8 +30,8 @@ private[binshift] object KnownSettings {
         s"$key is unknown to binshift ${JarVersion.version}, and the nearest is $name"
       }
       throw BinshiftException("UNKNOWN_SETTING", "name" -> first, "nearest" -> nearest).configuration(
-        s"${said.mkString("; ")}; correct the name, or unset it; docs/settings.md lists all settings, and one that another version " +
-          "of binshift has needs the jar of that version")
+        s"${said.mkString("; ")}; correct the name, or remove the setting; docs/settings.md lists all settings, and a setting of another " +
+          "version of binshift needs the jar of that version")
     }
   }
 

@@ -43,8 +43,8 @@ private[binshift] object MigrationProgress {
    */
   def of(query: MicroBatchExecution, router: QueryRouter, id: String): MigrationProgress = find(query, router, id).getOrElse(
     throw BinshiftException("NO_MIGRATION", "migration_id" -> id).migration(
-      s"query ${query.id} knows no migration $id any more, and the routing log has no step of it; the history has the steps " +
-        "of others, and the routing tells where bins are"))
+      s"query ${query.id} knows no migration $id, and its routing log has no step of it any more; the query's history shows " +
+        "the steps of other migrations, and its routing table where the bins are now"))
 
   /** `None` if no such migration is known. */
   def find(query: MicroBatchExecution, router: QueryRouter, id: String): Option[MigrationProgress] = {

@@ -51,7 +51,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   /** Task slots of a query in real-time mode, which say how many partitions it can have. */
   val slots: Option[Slots] = RealTimeMode.slots(query)
   // Read before anything is started that would have to be closed, because the files may be damaged.
-  private val left = PlannedMigration.read(dir)
+  private val left = PlannedMigration.read(dir).headOption
   private var layout: Option[Layout] = Layout.read(dir)
   /** At first the table as an earlier run left it, for clients that ask before this run plans an epoch. */
   @volatile private var tables = TablesInForce(restored())
@@ -332,7 +332,9 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       if (!isClosed) for (epoch <- planned)
         try RunEnd(query.runId.toString, epoch).write(dir)
         catch {
-          case NonFatal(e) => logWarning(s"query ${query.id}: its next start has to look for state of lost epochs", e)
+          case NonFatal(e) => logWarning(
+              s"query ${query.id}: the end of this run could not be recorded; the next start takes longer, because it " +
+                "searches for state of lost epochs", e)
         }
       isClosed = true
     }

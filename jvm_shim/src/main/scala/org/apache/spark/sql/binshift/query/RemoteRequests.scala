@@ -66,7 +66,7 @@ private[binshift] final class RemoteRequests(
       waiting.take(most).foreach { id =>
         try if (query.isActive) answer(id)
         catch {
-          case NonFatal(e) => logWarning(s"query ${query.id}: request $id waits for the next look", e)
+          case NonFatal(e) => logWarning(s"query ${query.id}: request $id could not be served; the next look tries again", e)
         }
       }
       if (waiting.nonEmpty) {
@@ -75,7 +75,7 @@ private[binshift] final class RemoteRequests(
       waiting.nonEmpty
     } catch {
       case NonFatal(e) =>
-        logWarning(s"query ${query.id}: requests in ${dir.path} wait for the next look", e)
+        logWarning(s"query ${query.id}: could not look for requests in ${dir.path}; the next look tries again", e)
         false
     }
 
@@ -188,7 +188,7 @@ private[binshift] final class RemoteRequests(
 
   private def bad(id: String, reason: String): BinshiftException =
     BinshiftException("REQUEST_UNREADABLE").configuration(
-      s"request $id is not one that this binshift understands: $reason; write it anew")
+      s"this version of binshift does not understand request $id: $reason; write the request again")
 }
 
 private object RemoteRequests {

@@ -41,7 +41,7 @@ private[query] final class RequestPoller(name: String, intervalMs: Long, isActiv
       goesOn = pause(if (isAsked) math.min(intervalMs, AttentiveMs) else intervalMs) && isActive()
       try if (goesOn && look()) askedAt = Some(System.nanoTime())
       catch {
-        case NonFatal(e) => logWarning(s"$name: requests wait", e)
+        case NonFatal(e) => logWarning(s"$name could not look for requests; it looks again soon", e)
       }
     }
   }

@@ -46,11 +46,11 @@ private[query] final class SignedRequests(dir: ControlDir, query: String, secret
     val request = if (isSigned(envelope, text)) Try(parse(text)).toOption else None
     val issuedAt = request.filter(r => (r \ "query").extractOpt[String].contains(query)).flatMap(issued).getOrElse(
       throw BinshiftException("REQUEST_SIGNATURE_WRONG", "request" -> id).configuration(s"request $id is refused: it is " +
-        s"not signed with the secret of query $query, or not for this query; give the command line the same secret"))
+        s"not signed with the secret of query $query, or was made for another query; give the command line the same secret"))
     if (issuedAt > System.currentTimeMillis() + WindowMs || latest.covers(id, issuedAt)) {
       throw BinshiftException("REQUEST_REPLAYED", "request" -> id).configuration(s"request $id is refused: it was served " +
-        s"before, or is of ${Instant.ofEpochMilli(issuedAt)}, too long before others or in the future; ask again, and set " +
-        "the clocks of both machines if that does not help")
+        s"before, or its time, ${Instant.ofEpochMilli(issuedAt)}, is in the future or too long before that of other requests; ask " +
+        "again, and if that does not help, set the clocks of both machines")
     }
     request.get
   }

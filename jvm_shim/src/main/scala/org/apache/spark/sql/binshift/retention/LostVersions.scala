@@ -62,8 +62,8 @@ private[binshift] final class LostVersions(stateRoot: Path, hadoopConf: Configur
         requireAllowed()
         if (!isOver.get && isAsListed(file) && !delete(file) && fs.exists(file.path))
           throw BinshiftException("FILE_NOT_DELETED", "file" -> file.path).configuration(
-            s"${file.path} could not be deleted; it is of an epoch that the query has forgotten, and must not be read again; " +
-              "delete it, and start the query again")
+            s"${file.path} could not be deleted; it belongs to an epoch that is no longer in the query's logs, so it must not be " +
+              "read again; delete it, and start the query again")
       }
     catch { case e: SparkException if e.getCause.isInstanceOf[BinshiftException] => throw e.getCause }
     finally isOver.set(true)

@@ -15,6 +15,7 @@ import org.apache.spark.sql.execution.streaming.state.{RocksDBConf, StateStoreId
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults}
 import org.apache.spark.sql.execution.streaming.state.binshift.recovery.{RecoveryCheck, RetainedVersions}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
+import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.util.ThreadUtils
 
 /**
@@ -104,7 +105,7 @@ private[binshift] final class SourceCheck(
         Looker.execute { () =>
           try look(request)
           catch {
-            case NonFatal(e) => logWarning(s"query ${query.id}: whether its partitions can be rebuilt is not known", e)
+            case NonFatal(e) => logWarning(s"query ${query.id}: could not check whether its partitions can be rebuilt", e)
           } finally next()
         }
       case None =>
@@ -134,8 +135,10 @@ private[binshift] final class SourceCheck(
           request.steps.foreach(s => answer = Some((s, version)))
           report(before, version)
         }
-      case None => logWarning(s"query ${query.id}: whether its partitions can be rebuilt is not known, since the files of each " +
-          s"version that was looked at could have been deleted meanwhile: only $retained are retained")
+      case None => logWarning(
+          s"query ${query.id}: could not check whether its partitions can be rebuilt, because files of each version " +
+            s"that was checked may have been deleted meanwhile; $retained versions are retained, so raise " +
+            SQLConf.MIN_BATCHES_TO_RETAIN.key)
     }
   }
 
@@ -157,8 +160,9 @@ private[binshift] final class SourceCheck(
     for ((partition, what) <- lost.toSeq.sorted if !before.contains(partition))
       logError(BinshiftException("STATE_NOT_RECOVERABLE", "partition" -> partition).migration(
           s"version $version of partition $partition of query ${query.id} cannot be rebuilt from the checkpoint, which lacks $what: " +
-            "the stores of the partition make a snapshot of what they hold, and steps of migrations wait for it; do not stop " +
-            "the query until this log says that it can be rebuilt; find out what deletes files of the checkpoint").getMessage)
+            "the partition's stores make a snapshot of the state that they have, and steps of migrations wait for it; do not stop " +
+            "the query until this log says that the partition can be rebuilt, and find out what deletes files of the " +
+            "checkpoint").getMessage)
     for (partition <- before.keys.toSeq.sorted if !lost.contains(partition))
       logWarning(s"query ${query.id}: partition $partition can be rebuilt from the checkpoint again, as of version $version")
   }

@@ -1,11 +1,13 @@
 package org.apache.spark.sql.binshift.routing
 
+import org.apache.spark.sql.catalyst.encoders.AgnosticEncoder
+import org.apache.spark.sql.catalyst.encoders.AgnosticEncoders.{BoxedLeafEncoder, PrimitiveLeafEncoder, ProductEncoder, StringEncoder}
 import org.apache.spark.sql.catalyst.expressions.{Attribute, NamedExpression}
 import org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark
 import org.apache.spark.sql.catalyst.plans.logical.TransformWithStateInPySpark.UserFacingDataType
 import org.apache.spark.sql.catalyst.streaming.InternalOutputModes
 import org.apache.spark.sql.execution.python.streaming.{FlatMapGroupsInPandasWithStateExec, TransformWithStateInPySparkExec}
-import org.apache.spark.sql.execution.SparkPlan
+import org.apache.spark.sql.execution.{AppendColumnsExec, AppendColumnsWithObjectExec, SparkPlan}
 import org.apache.spark.sql.execution.streaming.operators.stateful._
 import org.apache.spark.sql.execution.streaming.operators.stateful.flatmapgroupswithstate.{FlatMapGroupsWithStateExec, FlatMapGroupsWithStateExecBase}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{OperatorLayout, Storage}
@@ -83,11 +85,35 @@ private[binshift] object StatefulOperators {
   /** True if the operator makes the keys of its state from values that passed through the user's language. */
   def mayChangeKeys(op: StateStoreWriter): Boolean = op.isInstanceOf[TransformWithStateExecBase]
 
-  /** For each input of such an operator, the columns by which its rows are distributed. */
+  /** For each input of such an operator, the columns by which its rows are distributed, unless these are known to stay as they are. */
   def keysThatMayChange(op: StatefulOperator): Seq[Seq[Attribute]] = op match {
+    case jvm: TransformWithStateExec if isWrittenAgain(jvm) => Nil
     case jvm: TransformWithStateExec => Seq(jvm.groupingAttributes, jvm.initialStateGroupingAttrs)
     case python: TransformWithStateInPySparkExec => Seq(python.groupingAttributes, python.initialStateGroupingAttrs)
     case _ => Nil
+  }
+
+  /**
+   * Whether the key of the state is sure to be that of the row, because `groupByKey` has made the columns from the same kind of values.
+   *
+   * Relies on Spark: `groupByKey` appends the key in the form that its encoder writes, and the operator reads the key with an encoder and
+   * writes it again. The columns of `groupBy(…).as` may contain anything else, such as text that isn't UTF-8.
+   */
+  private def isWrittenAgain(op: TransformWithStateExec): Boolean = {
+    lazy val appended = op.collect {
+      case a: AppendColumnsExec => a.serializer
+      case a: AppendColumnsWithObjectExec => a.newColumnsSerializer
+    }.flatten.map(_.exprId).toSet
+    val inputs = op.groupingAttributes ++ (if (op.hasInitialState) op.initialStateGroupingAttrs else Nil)
+    isOfPlainValues(op.keyEncoder.encoder) && inputs.forall(column => appended(column.exprId))
+  }
+
+  /** Whether a key is text, a number or a tuple of them. All others can be changed by user code, or are read and written by some. */
+  private def isOfPlainValues(key: AgnosticEncoder[_]): Boolean = key match {
+    case StringEncoder | _: PrimitiveLeafEncoder[_] | _: BoxedLeafEncoder[_, _] => true
+    case p: ProductEncoder[_] =>
+      p.clsTag.runtimeClass.getName.startsWith("scala.Tuple") && p.fields.forall(f => isOfPlainValues(f.enc))
+    case _ => false
   }
 
   /** True if a watermark is on a column. */

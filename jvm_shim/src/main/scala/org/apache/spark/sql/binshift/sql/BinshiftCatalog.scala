@@ -74,7 +74,7 @@ class BinshiftCatalog extends TableCatalog with SupportsNamespaces with Procedur
     if (!isSystem(namespace)) throw new NoSuchNamespaceException(namespace)
 
   private def readOnly(): SqlFailure = new SqlFailure(BinshiftException("CATALOG_READ_ONLY").configuration(
-      s"catalog $ownName has what running queries say, and cannot be changed; rescale them with CALL $ownName.system.rescale"))
+      s"catalog $ownName only shows running queries, so its tables cannot be changed; rescale a query with CALL $ownName.system.rescale"))
 
   private def System: Array[String] = Array("system")
 }

@@ -31,8 +31,9 @@ private[sql] object ClientProcedures {
       val query = arguments.query(session)
       val id = arguments.textOf("id").getOrElse(UUID.randomUUID().toString)
       // The id becomes part of file names.
-      if (!id.matches("[A-Za-z0-9_-]{1,64}")) throw BinshiftException("INVALID_VALUE", "name" -> "id", "value" -> id).plan(
-        s"id '$id' is impossible; give 1 to 64 letters, digits, - and _, such as a UUID")
+      if (!id.matches("[A-Za-z0-9][A-Za-z0-9_-]{0,63}")) throw BinshiftException("INVALID_VALUE", "name" -> "id",
+        "value" -> id).plan(
+        s"id '$id' is impossible; give up to 64 letters, digits, - and _, of which the first is a letter or digit, such as a UUID")
       val options = arguments.textOf("options").getOrElse("""{"prepare": true, "place_on": []}""")
       if (!query.isActive) throw QueryFailure.ended(query)
       new Submissions(query, QueryRouters.of(query)).submit(id, arguments.text("plan"), options, outlivesDriver = false)

@@ -84,8 +84,8 @@ private[sql] object Procedures {
 
   private def byLoad(by: String): BinshiftException =
     BinshiftException("BY_LOAD_IN_PYTHON", "name" -> "by", "value" -> by).plan(
-      s"by '$by' is impossible in SQL, which levels 'bins' only; binshift.attach(query).rebalance('$by') in Python levels " +
-        "the load, also through Spark Connect")
+      s"by '$by' is impossible in SQL, which only evens out the number of bins (by 'bins'); call " +
+        s"binshift.attach(query).rebalance('$by') in Python, which also works through Spark Connect")
 
   private[sql] def optional(name: String, kind: DataType, comment: String, default: String = "NULL"): Parameter =
     Parameter(name, kind, comment, Some(default))

@@ -113,7 +113,8 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
 
   private def runs(how: String): BinshiftException =
     BinshiftException("QUERY_RUNS", "checkpoint" -> source.root).configuration(
-      s"the query of ${source.root} runs: $how; stop it first, or two queries go on from one state (force, if they are to)")
+      s"the query of ${source.root} runs: $how; stop it first, because two queries would continue from the same state " +
+        "(force the conversion if you want that)")
 
   private def requireWanted(): Unit = if (isCancelled) throw new CancellationException("it was cancelled")
 
@@ -158,7 +159,7 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
     if (partitions != source.partitions) requirePlacementIsKnown()
     if (options.to == "binshift" && !source.isPlacedByKey)
       throw BinshiftException("CHECKPOINT_TOO_OLD", "checkpoint" -> source.root).configuration(
-        s"binshift cannot go on with ${source.root}, converted or not: ${TakeoverEpochs.reasonNotPlacedByKey}; go on with " +
+        s"binshift cannot continue from ${source.root}, converted or not: ${TakeoverEpochs.reasonNotPlacedByKey}; stay with " +
           "Spark's provider, or start the query with a new checkpoint")
     if (!options.force) Option(session.sharedState.activeStreamingQueries.get(UUID.fromString(source.id))).foreach { q =>
       throw runs(s"this application has it as ${q.id}")

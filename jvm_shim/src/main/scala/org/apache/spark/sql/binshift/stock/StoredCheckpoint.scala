@@ -31,8 +31,8 @@ private[binshift] final class StoredCheckpoint(val root: Path, session: SparkSes
   /** The identity of the query. */
   val id: String = StreamMetadata.read(new Path(root, "metadata"), hadoopConf).map(_.id).getOrElse(
     throw BinshiftException("NOT_A_CHECKPOINT", "checkpoint" -> root).configuration(
-      s"$root is no checkpoint of a streaming query: it has no file 'metadata'; name the directory that the " +
-        "query has as its checkpointLocation"))
+      s"$root is not the checkpoint of a streaming query: it has no file 'metadata'; give the directory that is the " +
+        "query's checkpointLocation"))
 
   /** The last committed epoch. */
   val epoch: Long = commitLog.getLatestBatchId().getOrElse(
@@ -126,6 +126,6 @@ private[binshift] final class StoredCheckpoint(val root: Path, session: SparkSes
 
   private def loggedConf(key: String): String = SparkInternals.loggedConf(logged, key).getOrElse(
     throw BinshiftException("CHECKPOINT_TOO_OLD", "checkpoint" -> root).configuration(
-      s"$root/offsets/$epoch does not tell $key; a checkpoint of this age cannot be converted; let the query " +
-        "run an epoch with Spark 4.3 first"))
+      s"$root/offsets/$epoch does not have the setting $key, which old versions of Spark did not log; let the query " +
+        "run an epoch with Spark 4.3 first, and then convert it"))
 }

@@ -55,7 +55,7 @@ private[binshift] object TakeoverEpochs extends Logging {
       val isCommitted = CommittedEpoch.of(query) >= last
       if (logged == StockProvider && SparkInternals.isBinshiftProvider(wanted)) {
         if (!isPlacedByKey(offsets)) {
-          logWarning(s"query ${query.id} goes on with Spark's provider: $reasonNotPlacedByKey")
+          logWarning(s"query ${query.id} continues with Spark's provider: $reasonNotPlacedByKey")
         } else if (isCommitted && SparkInternals.keepsLogs(query)) {
           goOnWith(query, last, offsets, wanted)
         } else {
@@ -79,7 +79,7 @@ private[binshift] object TakeoverEpochs extends Logging {
         val reason = if (SparkInternals.keepsLogs(query)) reasonNotPlacedByKey
         else
           s"in real-time mode that needs ${SQLConf.STREAMING_METADATA_CACHE_ENABLED.key}=true"
-        logWarning(s"query ${query.id} goes on with Spark's provider: $reason")
+        logWarning(s"query ${query.id} continues with Spark's provider: $reason")
       }
     }
   }

@@ -23,7 +23,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
  *   <checkpoint>/binshift/layout.json       fixed facts of the checkpoint      (Layout)
  *                         runs/<n>          the latest runs of the query       (RunHistory)
  *                         ended.json        how far the last run had got       (RunEnd)
- *                         plan.json         the migration in progress, if any
+ *                         plans/<id>.json   the migration in progress, if any  (PlannedMigration)
  *                         routing/<epoch>-<checksum>   routing table from that epoch on   (RoutingLog)
  *                         ids/<epoch>       checkpoint ids from which bins moved (CheckpointIds)
  *                         served.json       signed requests that were served   (ServedRequests)
@@ -50,7 +50,8 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
     val file = new Path(path, name)
     text(name, maxBytes).map { t =>
       if (t.length > maxBytes)
-        throw BinshiftException("CHECKPOINT_DAMAGED", "file" -> file).configuration(s"$file is larger than $maxBytes bytes")
+        throw BinshiftException("CHECKPOINT_DAMAGED", "file" -> file).configuration(
+          s"$file is larger than $maxBytes bytes, so binshift has not written it; delete it, or restore it from a copy")
       ControlDir.understood(file)(parse(t))
     }
   }
@@ -78,10 +79,12 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
    * On a local disk and on HDFS, the file is renamed into its place, as Spark's logs are. An object store has no rename: there, Spark's
    * managers check that the file doesn't exist and then write it, so of two drivers that do this at once, both may succeed. This
    * method therefore asks the store itself not to overwrite the file, if its client can do that. Some stores with an S3 API refuse such
-   * requests, which the client doesn't know. There, the file is written as Spark writes its logs.
+   * requests, which the client doesn't know. There, the file is written as Spark writes its logs. A store may also take no notice of the
+   * condition. So this method looks whether the file is there before it asks, as Spark's managers do.
    */
   def create(name: String, text: String): Boolean =
-    if (!isConditional) createAtomically(name, text)
+    if (exists(name)) this.text(name).contains(text)
+    else if (!isConditional) createAtomically(name, text)
     else
       try {
         put(name, text)
@@ -91,8 +94,9 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
         case _: IOException if exists(name) => this.text(name).contains(text)
         case e: IOException =>
           logWarning(
-            s"the store of $path did not create $name in a request that fails if the file is there; the file is written as " +
-              "Spark's logs are. If the store knows no such requests, set fs.s3a.create.conditional.enabled to false", e)
+            s"the object store of $path refused to create $name by a conditional request, which fails if the file exists; the file is " +
+              "written as Spark writes its logs. If the store does not support such requests, set " +
+              "fs.s3a.create.conditional.enabled to false", e)
           createAtomically(name, text)
       }
 

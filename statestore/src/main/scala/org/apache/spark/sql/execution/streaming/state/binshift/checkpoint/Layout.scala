@@ -45,7 +45,7 @@ private[sql] object Storage {
 
   def apply(name: String): Storage = Seq(Binned, Single, Plain).find(_.name == name).getOrElse(
     throw BinshiftException("UNKNOWN_FORMAT", "file" -> "layout.json").configuration(
-      s"storage '$name' of layout.json is unknown; the checkpoint was written by a newer binshift"))
+      s"storage '$name' of layout.json is unknown to this binshift; use the newer version that wrote the checkpoint"))
 }
 
 private[sql] object Layout {

@@ -36,7 +36,9 @@ private[binshift] final class PartitionTakeover(
     var rows = 0L
     var bytes = 0L
     withStock(checkpointId, arguments) { stock =>
-      ColumnFamily.of(stock, arguments.useColumnFamilies).foreach { family =>
+      // In the order in which the operator made them, so that they get the numbers that they have in partitions which are opened later.
+      // Files of rows can only be taken in as they are if the numbers are the same.
+      ColumnFamily.numbered(stock, arguments.useColumnFamilies).sortBy(_.number).map(_.family).foreach { family =>
         if (arguments.useColumnFamilies) target.createColFamilyIfAbsent(family.name, family.isInternal)
         ColumnFamily.each(rowsOf(stock, family, arguments.useColumnFamilies)) { row =>
           val key = row.key

@@ -150,7 +150,7 @@ private[binshift] final class BinAudits(
         AuditReport(routing.run, d.epoch, store.operatorId, store.storeName, SparkEnv.get.executorId, d.all, outcome)
       driver.askSync[Array[Byte]](report.toBytes, Timeout): Unit
     } catch {
-      case NonFatal(e) => logWarning(s"the driver did not hear of an audit of $store", e)
+      case NonFatal(e) => logWarning(s"the driver could not be told the result of an audit of $store", e)
     }
 }
 

@@ -118,7 +118,7 @@ private[binshift] final class BinMover(
         isUnusable = true
         db.rollback()
         throw BinshiftException("SWITCH_FAILED", "partition" -> store.partitionId, "epoch" -> switchedAt).migration(
-          s"partition ${store.partitionId} of operator ${store.operatorId} could not take in what comes on demand " +
+          s"partition ${store.partitionId} of operator ${store.operatorId} could not take in bins or rows that came on demand " +
             s"(${e.getMessage}); the batch is retried from the last committed state", e)
     }
 

@@ -59,7 +59,7 @@ private[migration] final class PartitionSplit(
     } catch {
       case e @ (_: TaskKilledException | _: ClosedByInterruptException | _: InterruptedException) => throw e
       case NonFatal(e) =>
-        logWarning(s"$store could not begin with files of partition $source; its bins come in another way", e)
+        logWarning(s"$store could not begin with the files of partition $source; its bins are moved in another way", e)
         beginAnew()
         None
     }

@@ -355,7 +355,7 @@ private[binshift] final class BinnedRocksDB(
       } yield BinnedFileManager.Kept(from, listed)
       catch {
         case NonFatal(e) =>
-          logWarning(s"it is not known what recoveries read of $storeId; all of its files are kept for now", e)
+          logWarning(s"could not find out which files of $storeId recoveries need; all of its files are kept for now", e)
           None
       }
     }
@@ -369,9 +369,9 @@ private[binshift] final class BinnedRocksDB(
     for (file <- lost if wantedSnapshot <= version) {
       isSnapshotWanted = true
       if (!lostFile.contains(file)) logError(BinshiftException("STATE_NOT_RECOVERABLE", "partition" -> partitionId).migration(
-          s"$file of $storeId is gone, which a recovery of version $version reads: nothing of the store is deleted, and its next " +
-            "commit makes a snapshot, after which the file is not needed any more; find out what deletes files of the " +
-            "checkpoint, and run `binshift fsck`").getMessage)
+          s"$file of $storeId is missing, and a recovery of version $version would need it; the next commit makes a snapshot that " +
+            "replaces it, and until then nothing of the store is deleted; find out what deletes files of the checkpoint, and run " +
+            "`binshift fsck`").getMessage)
       lostFile = lost
     }
     lost.isDefined

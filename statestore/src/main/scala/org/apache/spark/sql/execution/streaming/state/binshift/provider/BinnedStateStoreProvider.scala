@@ -81,7 +81,7 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider with ProviderOf
     val layout = routing.layout
     if (layout.isEmpty && ControlDir.ofStateRoot(root, hadoopConf).isOfCheckpoint) {
       throw BinshiftException("CHECKPOINT_WITHOUT_BINS", "checkpoint" -> root).configuration(
-        s"$root belongs to no checkpoint of binshift (there is no binshift/layout.json next to it); " +
+        s"$root does not belong to a checkpoint of binshift (there is no binshift/layout.json next to it); " +
           "start the query with a new checkpoint, or with the provider that wrote this one")
     }
     layout

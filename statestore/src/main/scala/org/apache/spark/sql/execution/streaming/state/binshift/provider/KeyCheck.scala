@@ -32,20 +32,18 @@ private[provider] final class KeyCheck(
     Option(task.getLocalProperty(BinshiftConf.StepHint)).map(_.split(':')).collect {
       case Array(run, epoch, isNext) if run == routing.run && epoch == version.toString => isNext.toBoolean
     }
-  private var noted = Option.empty[ArrivedKeys]
+  /** `None` if the keys are known to stay as they are. The operator uses the store only once it has its input, which begins to note them. */
+  private lazy val arrived = ArrivedKeys.of(attempt, id.operatorId)
+  /** Where no keys are noted, an earlier run may have noted some, if the query made them in another way then. */
+  private lazy val mayHaveChanged = arrived.nonEmpty || ChangedKeys.read(dir).exists(_.operator == id.operatorId)
   private var isFound = false
   private var refusal = Option.empty[Exception]
   /** Hash of the key that was written last, if that key arrived in a row. Not an `Option`, because each write reads it. */
   private var last = 0
   private var hasLast = false
 
-  private def arrived: Option[ArrivedKeys] = {
-    if (noted.isEmpty) noted = ArrivedKeys.of(attempt, id.operatorId)
-    noted
-  }
-
   /** The bin in which to look up a key whose hash gives `bin`. */
-  def toRead(bin: Int): Int = if (db.owns(bin) || arrived.isEmpty) bin else db.homeBin
+  def toRead(bin: Int): Int = if (db.owns(bin) || !mayHaveChanged) bin else db.homeBin
 
   /**
    * The bin in which to write `key`. If the key arrived in a row, this is the bin of its hash, and the database checks that the
@@ -56,7 +54,7 @@ private[provider] final class KeyCheck(
   def toWrite(hash: Int, key: UnsafeRow, bins: KeyBins): Int = {
     val bin = bins.ofHash(hash)
     if (hasLast && last == hash) bin
-    else arrived.fold(bin) { keys =>
+    else arrived.fold(toRead(bin)) { keys =>
       if (keys.has(hash)) {
         last = hash
         hasLast = true

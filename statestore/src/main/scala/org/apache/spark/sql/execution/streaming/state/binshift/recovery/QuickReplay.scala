@@ -96,8 +96,10 @@ private[binshift] final class QuickReplay(db: ReplayingRocksDB, isIdle: () => Bo
   /** Counts in the background, while tasks leave a core free. */
   def count(): Unit = if (!isQueued.getAndSet(true)) Counting.execute { () =>
     try while (synchronized(countSome())) if (!isIdle()) Thread.sleep(PauseMs)
-    catch { case NonFatal(e) => logWarning("rows that were replayed are counted when their number is needed", e) }
-    finally isQueued.set(false)
+    catch {
+      case NonFatal(e) =>
+        logWarning("replayed rows could not be counted in the background; they are counted when their number is needed", e)
+    } finally isQueued.set(false)
   }
 
   /**

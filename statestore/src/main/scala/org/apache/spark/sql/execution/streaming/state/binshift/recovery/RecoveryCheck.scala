@@ -42,7 +42,8 @@ private[sql] final class RecoveryCheck(files: RetainedVersions.Files, version: L
         val bases = (plan.bases.keySet ++ base.map(Snapshot(partition, _))).iterator
         val stretches = (plan.stretches.keySet + Stretch(partition, base.getOrElse(0L) + 1, version)).iterator
         (stretches.flatMap(s => store(s.partition).lacking(s.first, s.last)) ++
-          bases.flatMap(s => store(s.partition).lackingOf(s.version))).nextOption()
+          bases.flatMap(s => store(s.partition).lackingOf(s.version)) ++
+          store(partition).lackingFor(version)).nextOption()
       } catch {
         case e: BinshiftException => Some(e.detail)
       }
@@ -61,6 +62,8 @@ private[sql] final class RecoveryCheck(files: RetainedVersions.Files, version: L
     def lacking(first: Long, last: Long): Option[String] = synchronized(committed.lacking(first, last)).map(lost)
 
     def lackingOf(snapshot: Long): Option[String] = synchronized(committed.lackingOf(snapshot)).map(lost)
+
+    def lackingFor(load: Long): Option[String] = synchronized(committed.lackingFor(load)).map(lost)
 
     private def lost(file: String): String = s"$file of partition $partition"
   }
@@ -128,6 +131,19 @@ private[recovery] final class CommittedFiles(
   /** A missing file of `snapshot`, which `newest` has returned. */
   def lackingOf(snapshot: Long): Option[String] =
     file(snapshot, VersionFile.Snapshot).fold(Some(_), files.absent(partition, _).headOption)
+
+  /**
+   * A snapshot without which Spark doesn't load the store at `version`, for which `newest` was asked before.
+   *
+   * Relies on Spark: under checkpoint format 2, a load begins with one of the snapshots that the changelog of this one version names,
+   * and doesn't look for those that earlier changelogs name.
+   */
+  def lackingFor(version: Long): Option[String] = lineage.flatMap(_.id(version)).flatMap { id =>
+    val named = files.lineage(partition, version, id).map(item => item.version -> item.checkpointUniqueId) :+ (version -> id)
+    val bases = named.map { case (v, of) => VersionFile(v, Some(of), VersionFile.Snapshot, isChecksum = false) }
+    // A store that has no snapshot yet is loaded from its first changelog on.
+    Option.when(bases.forall(_.version > 1) && !bases.exists(names))(bases.minBy(_.version).name)
+  }
 
   private def know(version: Long): Unit = lineage.foreach { ids =>
     // Ids are known for versions at which bins moved, and for the newest one. This is the first of those from `version` on.

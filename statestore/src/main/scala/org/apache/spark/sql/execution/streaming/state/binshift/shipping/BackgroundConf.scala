@@ -53,7 +53,7 @@ private[sql] object BackgroundConf {
     case Some("all") => Int.MaxValue
     case Some(number) => number.toIntOption.filter(_ >= 0).getOrElse(
         throw BinshiftException("INVALID_VALUE", "name" -> BinshiftConf.Audit, "value" -> text.get).configuration(
-          s"${BinshiftConf.Audit} is '${text.get}'; it must be a whole number from 0 on, or all, or off"))
+          s"${BinshiftConf.Audit} is '${text.get}'; it must be a whole number of at least 0, or all, or off"))
   }
 
   /** @throws BinshiftException if the text of a setting is not a positive amount */

@@ -35,10 +35,10 @@ private[binshift] final class CopyFailures(source: StateStoreId, target: Int, is
       val pauseMs = if (isDamaged && failures == 1) 0L else PauseMs << failures
       retryAt = System.nanoTime() + pauseMs * 1000000
       logWarning(
-        s"$target: the copy of the bins of $source is made anew, from the checkpoint (failure $failures of at " +
+        s"$target: the copy of the bins of $source is made again from the checkpoint (failure $failures of at " +
           s"most ${MaxFailures + 1}): ${e.getMessage}", if (isDamaged) null else e)
     } else {
-      logWarning(s"$target: the bins of $source cannot be staged; they are read from the checkpoint at their switch", e)
+      logWarning(s"$target: the bins of $source cannot be copied ahead; they are read from the checkpoint at their switch", e)
     }
     isAnew
   }

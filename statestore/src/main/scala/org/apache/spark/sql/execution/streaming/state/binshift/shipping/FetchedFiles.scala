@@ -140,11 +140,11 @@ private[shipping] object FetchedFiles {
   final class Room(val used: AtomicLong, max: Long, setting: String) {
     /** @throws java.io.IOException if `bytes` more would exceed the bound, or leave the disk of `dir` without a reserve for the stores */
     def require(bytes: Long, dir: File): Unit = {
-      if (used.get + bytes > max) throw new java.io.IOException(s"there is no room for $bytes bytes more in $setting")
+      if (used.get + bytes > max) throw new java.io.IOException(s"$bytes bytes more would exceed $setting, which is $max")
       val free = dir.getUsableSpace
       if (free - bytes < reserve(dir)) {
         throw new java.io.IOException(
-          s"$bytes bytes more would leave ${free - bytes} bytes of the disk of $dir, which stores need")
+          s"$bytes bytes more would leave only ${free - bytes} bytes on the disk of $dir, and the stores need those")
       }
     }
 

@@ -49,7 +49,8 @@ private[binshift] final class LinkedCount(
       if (conf.trackTotalNumberOfRows) WholeFiles.reading(files.dir, conf)(count)
       else counts = bins.map { case (group, _) => group -> RowCounts.Zero }
     } catch {
-      case NonFatal(e) => logWarning(s"rows in ${files.dir} could not be counted; they are when their number is needed", e)
+      case NonFatal(e) => logWarning(
+          s"rows in ${files.dir} could not be counted in the background; they are counted when their number is needed", e)
     } finally {
       isEnded = true
       try end()

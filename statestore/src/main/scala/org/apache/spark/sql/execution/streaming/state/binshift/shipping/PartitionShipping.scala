@@ -79,7 +79,8 @@ private[binshift] final class PartitionShipping(
       }.map(_.base - 1)
     } catch {
       case NonFatal(e) =>
-        logWarning(s"$store does not know what order ${hint.order} needs of it", e)
+        logWarning(s"$store could not find out which of its files order ${hint.order} needs; it keeps the same files as before",
+          e)
         needed
     }
 
@@ -88,7 +89,7 @@ private[binshift] final class PartitionShipping(
       routing.shippingOrder(hint.order).map(new OrderPart(_, store, db, routing, arguments, conf))
     } catch {
       case NonFatal(e) =>
-        logWarning(s"$store takes no part in order ${hint.order}", e)
+        logWarning(s"$store could not join order ${hint.order}; bins that it should send or get come from the checkpoint", e)
         None
     }
 
@@ -102,7 +103,8 @@ private[binshift] final class PartitionShipping(
       true
     } catch {
       case NonFatal(e) =>
-        logWarning(s"$store takes no more part in order ${part.order.id}", e)
+        logWarning(
+          s"$store has left order ${part.order.id} after an error; bins that it should send or get come from the checkpoint", e)
         part.close()
         false
     }

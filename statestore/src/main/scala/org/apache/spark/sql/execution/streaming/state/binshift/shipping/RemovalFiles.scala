@@ -132,7 +132,7 @@ private[shipping] final class RemovalFiles(dir: File, conf: RocksDBConf) extends
           case NonFatal(e) =>
             isBroken = true
             sst.abandon()
-            logWarning(s"no more files of deletions can be written in $dir; the next switches look through the families", e)
+            logWarning(s"no more files of deletions can be written in $dir; the next switches scan the column families", e)
         }
       }
   }

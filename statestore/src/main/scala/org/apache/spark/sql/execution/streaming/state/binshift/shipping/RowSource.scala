@@ -218,7 +218,7 @@ private object RowSource extends Logging {
     try source.poll()
     catch {
       case e: Throwable =>
-        logWarning(s"requests for rows of ${source.store} could not be looked for; they are again", e)
+        logWarning(s"requests for rows of ${source.store} could not be looked for; the next look tries again", e)
         if (!NonFatal(e)) throw e
         false
     }

@@ -72,7 +72,7 @@ private[shipping] final class SentChunks(order: ShippingOrder, store: StateStore
     try marker.end()
     catch {
       case NonFatal(e) =>
-        logWarning(s"$store could not say that nothing more is sent for order ${order.id}", e)
+        logWarning(s"$store could not announce that it sends nothing more for order ${order.id}", e)
         marker.close()
     }
 
@@ -112,7 +112,7 @@ private[shipping] final class SentChunks(order: ShippingOrder, store: StateStore
   private def abandon(begun: Long): Unit = synchronized {
     targets.foreach { case (target, to) =>
       if (to.waiting.nonEmpty && System.nanoTime() - math.max(begun, to.heardAt) > patienceNs) {
-        logWarning(s"$store sends nothing more to partition $target in order ${order.id}: it has fetched nothing for long")
+        logWarning(s"$store sends nothing more to partition $target in order ${order.id}: it has fetched nothing for a long time")
         abandon(target, to)
       }
     }

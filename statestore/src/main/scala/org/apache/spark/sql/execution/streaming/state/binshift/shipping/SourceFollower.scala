@@ -56,7 +56,7 @@ private[binshift] final class SourceFollower private (
     var isBusy = false
     try isBusy = bringOn()
     catch {
-      case NonFatal(e) => logWarning(s"the copies from $source could not be brought on", e)
+      case NonFatal(e) => logWarning(s"could not make progress with the copies from $source; the next turn tries again", e)
     } finally end(isBusy)
   }
 

@@ -30,7 +30,8 @@ private[shipping] final class SourceIds(source: StateStoreId, routing: EpochRout
       purged = math.max(purged, version)
       led.get(version).orElse(look(version, begun)).getOrElse(throw BinshiftException("CHECKPOINT_ID_MISSING",
           "version" -> version)
-          .migration(s"the changelogs of $source do not say which file of version $version was committed"))
+          .migration(
+            s"the changelogs of $source do not say which file of version $version was committed; restore them from a copy"))
     }
   }
 

@@ -7,7 +7,7 @@ import java.util.concurrent.locks.ReentrantLock
 import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.state.binshift.Faults
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, Faults}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.CommittedFile
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.NumberedFamily
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRouting, ShippedBin, ShippingOrder}
@@ -382,7 +382,8 @@ private[binshift] final class StagedCopy(
     files.add(part, family.family, family.nativeKey(key), value)
     bytes += key.length + value.length
     if (ShippingThreads.stagedBytes.get > conf.maxStagedBytes) {
-      throw new IllegalStateException(s"more than ${conf.maxStagedBytes} bytes would be staged on this executor")
+      throw new IllegalStateException(s"the copies on this executor would take more than ${conf.maxStagedBytes} bytes; raise " +
+        s"${BinshiftConf.Prefix}ship.maxStagedBytes, or move fewer bins with each step")
     }
   }
 

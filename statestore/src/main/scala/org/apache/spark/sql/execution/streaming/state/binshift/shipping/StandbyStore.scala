@@ -209,7 +209,7 @@ private[shipping] final class StandbyStore(root: Path, val partition: Int, conf:
     override def close(isOk: Boolean): Unit = {
       isOver = true
       if (!isOk) {
-        logWarning(s"the standby of $root is fetched anew")
+        logWarning(s"a load from the standby of $root failed; the standby fetches its files again")
         forget()
       }
     }

@@ -52,7 +52,7 @@ private[shipping] final class StandbyStores private (runId: String, conf: Standb
           unanswered < MaxUnanswered
         // Otherwise the failure would go unnoticed, and only standbys that have ended can begin again.
         case e: Throwable =>
-          logError(s"the standbys of run $runId on this executor end, until the driver has them begin again", e)
+          logError(s"the standbys of run $runId on this executor have stopped; the driver will start them again", e)
           end()
           throw e
       }

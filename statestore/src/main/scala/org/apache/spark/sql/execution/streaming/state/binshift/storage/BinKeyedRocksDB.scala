@@ -187,7 +187,8 @@ private[binshift] abstract class BinKeyedRocksDB(
 
   /** Fails if no bin is set: a key that is looked up without its bin would seem to be missing. */
   private def binThatIsSet: Int =
-    if (bin >= 0) bin else throw new IllegalStateException(s"a key of $storeId is read, and nobody has said of which bin it is")
+    if (bin >= 0) bin
+    else throw new IllegalStateException(s"a key of $storeId is read before its bin is set; report this as a bug of binshift")
 
   private def countRead(): Unit = if (counts != null) counts.read(bin)
 

@@ -111,7 +111,8 @@ private[binshift] final class BinRows(db: RocksDB, useColumnFamilies: Boolean) e
         true
       } catch {
         case NonFatal(e) =>
-          logWarning("files that remove what leaves could not be used; the families are looked through", e)
+          logWarning("the files that delete the rows of leaving bins could not be used; the column families are scanned instead",
+            e)
           false
       }
     }

@@ -57,7 +57,7 @@ private[binshift] trait OldVersions extends RocksDBFileManager with Logging {
         true
       } catch {
         case NonFatal(e) =>
-          logWarning(s"$file was not deleted, and is tried again later", e)
+          logWarning(s"$file could not be deleted; a later cleanup tries again", e)
           false
       }
     val (snapshots, others) = gone.partition(_.isSnapshot)

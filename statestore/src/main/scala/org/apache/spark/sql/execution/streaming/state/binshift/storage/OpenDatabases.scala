@@ -68,8 +68,8 @@ private[binshift] object OpenDatabases extends Logging {
       looking.execute(() => lookForEver(done))
     }
     if (!ending.get.await(PatienceMs, TimeUnit.MILLISECONDS)) {
-      logWarning(s"RocksDB's background work has not ended within $PatienceMs ms, so that this process may not end; " +
-        "if it stays, kill it: all that it committed is in the checkpoint")
+      logWarning(s"RocksDB's background work has not ended within $PatienceMs ms, so this process may hang; " +
+        "if it does, kill it: everything that it has committed is in the checkpoint")
     }
   }
 
@@ -101,7 +101,8 @@ private[binshift] object OpenDatabases extends Logging {
         Thread.sleep(LookEveryMs)
       }
     catch {
-      case NonFatal(e) => logWarning("RocksDB's background work could not be cancelled, so that this process may not end", e)
+      case NonFatal(e) =>
+        logWarning("RocksDB's background work could not be cancelled, so this process may hang; if it does, kill it", e)
     } finally done.countDown()
   }
 

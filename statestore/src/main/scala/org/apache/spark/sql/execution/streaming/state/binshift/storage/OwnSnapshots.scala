@@ -75,7 +75,7 @@ private[binshift] trait OwnSnapshots extends RocksDBFileManager with Logging {
       listed.exists(_.immutableFiles.map(_.dfsFileName).toSet != mine.values.map(_.immutableFile.dfsFileName).toSet)
     } catch {
       case NonFatal(e) =>
-        logWarning(s"whose snapshot $zip is cannot be read, and it is deleted", e)
+        logWarning(s"$zip cannot be read, so nobody knows which run wrote it; it is deleted", e)
         false
     } finally list.delete()
   }
@@ -85,8 +85,8 @@ private[binshift] trait OwnSnapshots extends RocksDBFileManager with Logging {
     if (isDisowned(version, isWritten)) {
       if (Trace.isOn) Trace("upload refused", directory, "version" -> version, "written" -> isWritten)
       throw BinshiftException("RUN_SUPERSEDED", "version" -> version).migration(
-        s"the snapshot of version $version in $directory is of a run that has ended, and the query has gone on from an " +
-          "earlier version since; it is not kept")
+        s"the snapshot of version $version in $directory was made by a run that has ended, and the query has continued from " +
+          "an earlier version since; the snapshot is not kept, and nothing needs to be done")
     }
   }
 }

@@ -25,6 +25,6 @@ private[binshift] object PromptUploads extends Logging {
         }
       }
     catch {
-      case e: RejectedExecutionException => logWarning("snapshots are uploaded by Spark's maintenance alone", e)
+      case e: RejectedExecutionException => logWarning("snapshots are only uploaded by Spark's maintenance from now on", e)
     }
 }
