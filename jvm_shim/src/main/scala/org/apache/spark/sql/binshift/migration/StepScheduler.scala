@@ -409,7 +409,7 @@ private[binshift] final class StepScheduler(
 
   private def begin(m: PlannedMigration): Unit = {
     uncopied = 0
-    suspended = None
+    latest = None
     migration = Some(m)
   }
 
