@@ -89,16 +89,11 @@ private[binshift] final class ShipmentCoordinator(query: MicroBatchExecution, di
   }
 
   /**
-   * Bins of `step` that had no copy when the tasks of the last epoch ended; `None` if none was asked.
+   * What the tasks of the last epoch said of the copies for `step`, `total` in all; `None` if none was asked.
    * A task that ran twice is counted twice, which can only delay the step.
    */
-  def awaited(step: Int): Option[Long] = announced.filter(_.next == step).map(sumOf(BinMetrics.AwaitedName, _))
-
-  /** Bins of `step` of which there will be no copy, as of the same tasks. */
-  def givenUp(step: Int): Long = announced.filter(_.next == step).map(sumOf(BinMetrics.GivenUpName, _)).getOrElse(0L)
-
-  /** Bytes that had been copied when the tasks of the last epoch ended. */
-  def bytesCopied: Long = announced.map(sumOf(BinMetrics.BytesCopiedName, _)).getOrElse(0L)
+  def copies(step: Int, total: Long): Option[CopyState] = announced.filter(_.next == step).map(a =>
+    CopyState(sumOf(BinMetrics.AwaitedName, a), total, sumOf(BinMetrics.GivenUpName, a), sumOf(BinMetrics.BytesCopiedName, a)))
 
   private def sumOf(metric: String, a: Announcement): Long =
     a.plan.executedPlan.collect { case op: SparkPlan with StateStoreWriter => op }

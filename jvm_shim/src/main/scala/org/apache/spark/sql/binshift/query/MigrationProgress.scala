@@ -20,17 +20,17 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
  * @param givenUp        bins that could not be copied ahead
  * @param audit          the results of its steps' audits; `None` if this run has taken no step that is audited
  * @param misplaced      partitions that should run on another executor than they do
- * @param waitsBecause   the reason why the next step waits, if it waits for anything other than epochs and copies
+ * @param waits          what the next step waits for, in words that follow "the next step"
  */
 private[binshift] final case class MigrationProgress(
     state: String, stepsDone: Int, scheduledEpoch: Option[Long], earliestEpoch: Option[Long], committedEpoch: Long,
     awaited: Option[Long], givenUp: Option[Long], misplaced: Option[Int], forecast: Option[CopyForecast],
-    waitsBecause: Option[String] = None, audit: Option[AuditView] = None) {
+    waits: Option[String] = None, audit: Option[AuditView] = None) {
 
   def toJson: JObject = ("state" -> state) ~ ("steps_done" -> stepsDone) ~ ("scheduled_epoch" -> scheduledEpoch) ~
     ("earliest_epoch" -> earliestEpoch) ~ ("committed_epoch" -> committedEpoch) ~ ("bins_awaited" -> awaited) ~
     ("forecast" -> forecast.map(_.toJson)) ~ ("bins_given_up" -> givenUp) ~ ("misplaced" -> misplaced) ~
-    ("waits_because" -> waitsBecause) ~ ("audit" -> audit.map(_.toJson))
+    ("waits" -> waits) ~ ("audit" -> audit.map(_.toJson))
 }
 
 private[binshift] object MigrationProgress {
@@ -73,6 +73,7 @@ private[binshift] object MigrationProgress {
     val outcome = s.outcomes.find(_.id == id)
     val mine = s.migration.filter(_.id == id)
     val awaited = mine.flatMap(router.binsAwaited)
+    val outlook = mine.flatMap(router.outlook)
     // This doesn't use `isTriggerActive`, which is also true while Spark looks for data and finds none.
     def isIdle = s.planned.forall(_ <= committed) && !query.status.isDataAvailable
     val state =
@@ -86,13 +87,13 @@ private[binshift] object MigrationProgress {
       state = state,
       stepsDone = outcome.map(_.steps).getOrElse(s.tables.stepsCommitted(id, committed)),
       scheduledEpoch = s.tables.newestOf(id).filter(_ > committed),
-      earliestEpoch = mine.flatMap(router.earliestEpoch),
+      earliestEpoch = outlook.map(_.earliest),
       committedEpoch = committed,
       awaited = awaited,
       givenUp = mine.map(router.binsGivenUp),
       misplaced = mine.map(_ => router.misplaced),
       forecast = router.forecast(id),
-      waitsBecause = mine.flatMap(_ => router.waitsBecause),
+      waits = outlook.flatMap(_.waits),
       audit = router.auditOf(id))
   }
 }

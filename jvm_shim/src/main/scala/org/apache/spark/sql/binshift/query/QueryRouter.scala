@@ -221,15 +221,11 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   /** True if `m`, which is over, did only a part of what it should have done. */
   def isCancelled(m: PlannedMigration): Boolean = synchronized(scheduler.isCancelled(m, tables.stepsTaken(m.id)))
 
-  /** Explains why the next step of the migration under way waits, if it waits for anything other than epochs and copies. */
-  def waitsBecause: Option[String] = synchronized(scheduler.waitsBecause)
+  /** Says when the next step of `m` can take effect and what it waits for, once this run has planned an epoch. */
+  def outlook(m: PlannedMigration): Option[Outlook] = synchronized(planned.flatMap(scheduler.outlook(m, tables, _)))
 
   /** Bins that the next step waits for, if it waits for copies. */
   def binsAwaited(m: PlannedMigration): Option[Long] = synchronized(scheduler.binsAwaited(m, tables))
-
-  /** The epoch before which the next step of `m` cannot take effect, once this run has planned one. */
-  def earliestEpoch(m: PlannedMigration): Option[Long] =
-    synchronized(planned.flatMap(scheduler.earliestEpoch(m, tables, _)))
 
   /** The epoch before which a plan that is submitted now cannot take effect, once this run has planned one. */
   def earliestEpoch(plan: MigrationPlan, isPrepared: Boolean): Option[Long] =
@@ -383,9 +379,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private def prepare(now: RoutingEntry, next: Long): Unit = {
     finishIfDone()
     cancelIfKeysChange()
-    // The epoch of a takeover reads each partition from where Spark's provider has left it, so nothing may move before it.
-    val mayChange = !isAgain && !layout.flatMap(_.takenOverAt).exists(next <= _)
-    Option.when(mayChange)(scheduler.advance(now, next)).flatten.foreach { step =>
+    scheduler.advance(now, next, isAgain, layout.flatMap(_.takenOverAt)).foreach { step =>
       val entry = step.after(now)
       entries.write(entry)
       tables = tables.copy(scheduled = Some(entry))
