@@ -206,30 +206,19 @@ private[binshift] final class StepScheduler(
   def finishIfDone(tables: TablesInForce): Unit =
     migration.filter(m => query.isActive && isOver(m, tables)).foreach(forget(_, tables.stepsTaken))
 
-  /** Bins that the next step waits for, if it waits for copies. */
-  def binsAwaited(m: PlannedMigration, tables: TablesInForce): Option[Long] =
-    copiesNow(m, tables).map(_.missing).filter(_ > 0)
-
-  /** Bins of `m` that could not be copied ahead of their step: of steps taken so far, and of the next one. */
-  def binsGivenUp(m: PlannedMigration, tables: TablesInForce): Long =
-    uncopied + copiesNow(m, tables).fold(0L)(_.givenUp)
-
-  private def copiesNow(m: PlannedMigration, tables: TablesInForce): Option[CopyState] =
-    Option.when(tables.scheduled.isEmpty)(tables.stepsTaken(m.id)).flatMap(copies(m, _))
-
-  /**
-   * What can be said of the next step of `m`: the epoch for which it is scheduled, or what it waits for; `None` if there is none.
-   *
-   * @param last the epoch planned last in this run; the one after it schedules what takes effect at `last + 2`
-   */
-  def outlook(m: PlannedMigration, tables: TablesInForce, last: Long): Option[Outlook] = {
+  /** @param last the epoch planned last in this run; the one after it schedules what takes effect at `last + 2` */
+  def outlook(m: PlannedMigration, tables: TablesInForce, last: Option[Long]): Outlook = {
     val index = tables.stepsTaken(m.id)
-    def awaited = tables.scheduled.orElse(tables.current).filter(_ => !m.cancelled && index < m.plan.steps.size).map { now =>
-      val facts = factsOf(m, index, now, last + 2, fits = true)
-      val known = facts.copy(copies = facts.copies.map(_.copy(awaiting = QueryStatistics.of(query).awaiting().toSeq)))
-      StepDecision.outlook(latest.fold(known)(l => known.copy(early = l.early, obstacles = l.obstacles)))
-    }
-    tables.stepAt(last + 1).filter(_.migration == m.id).map(_ => Outlook(last + 1, waits = None)).orElse(awaited)
+    val scheduled = last.map(_ + 1).filter(tables.stepAt(_).exists(_.migration == m.id))
+    val facts = for {
+      epoch <- last if scheduled.isEmpty && !m.cancelled && index < m.plan.steps.size
+      now <- tables.scheduled.orElse(tables.current)
+      f = factsOf(m, index, now, epoch + 2, m.tableAfter(index, now.table).isDefined)
+      known = f.copy(copies = f.copies.map(_.copy(awaiting = QueryStatistics.of(query).awaiting().toSeq)))
+    } yield latest.fold(known)(l => known.copy(early = l.early, obstacles = l.obstacles))
+    val told = facts.filter(_ => tables.scheduled.isEmpty).flatMap(_.copies)
+    Outlook(scheduled.orElse(facts.map(earliest)), facts.map(decide).collect { case Wait(reason) => reason },
+      awaited = told.map(_.missing).filter(_ > 0), givenUp = uncopied + told.fold(0L)(_.givenUp))
   }
 
   /** Before which epoch `plan`, submitted now, cannot take effect; `None` if a migration is under way, or it has no step. */
@@ -263,16 +252,18 @@ private[binshift] final class StepScheduler(
    */
   def advance(now: RoutingEntry, next: Long, isAgain: Boolean, takenOverAt: Option[Long]): Option[RoutingEntry] = {
     val early = Reason.early(next, isAgain, takenOverAt)
-    if (early.isEmpty) firstDecided = firstDecided.orElse(Some(next))
     val tables = TablesInForce(Some(now))
     val active = migration.filterNot(_.cancelled)
     val taken = active.map(m => tables.stepsTaken(m.id)).getOrElse(0)
-    shipments.closeOthers(active.map(m => (m.id, taken)), tables.stepAt(next - 1))
+    if (early.isEmpty) {
+      firstDecided = firstDecided.orElse(Some(next))
+      shipments.closeOthers(active.map(m => (m.id, taken)), tables.stepAt(next - 1))
+    }
     val entry = for {
       m <- active if taken < m.plan.steps.size
       table = m.tableAfter(taken, now.table)
       known = factsOf(m, taken, now, next, table.isDefined).copy(early = early)
-      facts = if (early.isEmpty) known.copy(obstacles = obstacles(m, known)) else known
+      facts = if (early.isEmpty && known.fits) known.copy(obstacles = obstacles(m, known)) else known
       entry <- act(m, facts, now.table, table)
     } yield entry
     entry.foreach { e =>
@@ -301,12 +292,12 @@ private[binshift] final class StepScheduler(
 
   /** Decides what becomes of the step at epoch `f.epoch`, and has it done; returns the entry of that epoch, if it has one. */
   private def act(m: PlannedMigration, f: StepFacts, now: RoutingTable, table: Option[RoutingTable]): Option[RoutingEntry] = {
-    val before = latest.filter(_.step == f.step)
-    val facts = f.copy(copies = f.copies.map(_.after(before.flatMap(_.copies))))
+    val before = latest.map(decide)
+    val facts = f.following(before)
     latest = Some(facts)
-    StepDecision.decide(facts) match {
+    decide(facts) match {
       case Wait(reason) =>
-        if (reason.isTrouble && !before.map(StepDecision.decide).contains(Wait(reason)))
+        if (reason.isTrouble && !before.contains(Wait(reason)))
           logWarning(s"query ${query.id}: migration ${m.id} ${reason.text}")
         None
       case Abandon =>
