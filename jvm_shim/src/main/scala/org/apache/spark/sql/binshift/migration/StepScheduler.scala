@@ -213,7 +213,7 @@ private[binshift] final class StepScheduler(
     val facts = for {
       epoch <- last if scheduled.isEmpty && !m.cancelled && index < m.plan.steps.size
       now <- tables.scheduled.orElse(tables.current)
-      f = factsOf(m, index, now, epoch + 2, m.tableAfter(index, now.table).isDefined)
+      f = factsOf(m, index, now, epoch + 2)
       known = f.copy(copies = f.copies.map(_.copy(awaiting = QueryStatistics.of(query).awaiting().toSeq)))
     } yield latest.fold(known)(l => known.copy(early = l.early, obstacles = l.obstacles))
     val told = facts.filter(_ => tables.scheduled.isEmpty).flatMap(_.copies)
@@ -224,16 +224,16 @@ private[binshift] final class StepScheduler(
   /** Before which epoch `plan`, submitted now, cannot take effect; `None` if a migration is under way, or it has no step. */
   def earliestEpoch(plan: MigrationPlan, isPrepared: Boolean, tables: TablesInForce, last: Long): Option[Long] =
     tables.scheduled.orElse(tables.current).filter(_ => migration.isEmpty && plan.steps.nonEmpty)
-      .map(now => StepDecision.earliest(factsOfPlan(plan, isPrepared, 0, now, last + 2, fits = true)))
+      .map(now => earliest(factsOfPlan(plan, isPrepared, 0, now, last + 2)))
 
-  private def factsOf(m: PlannedMigration, index: Int, now: RoutingEntry, next: Long, fits: Boolean): StepFacts =
-    factsOfPlan(m.plan, m.options.isPrepared, index, now, next, fits).copy(startEpoch = m.options.startEpoch.getOrElse(0),
+  private def factsOf(m: PlannedMigration, index: Int, now: RoutingEntry, next: Long): StepFacts =
+    factsOfPlan(m.plan, m.options.isPrepared, index, now, next).copy(startEpoch = m.options.startEpoch.getOrElse(0),
       isOrdered = shipments.covers(m.id, index), copies = copies(m, index))
 
   /** Of a plan that is submitted now. If it doesn't fit, its moves may be from partitions that don't exist. */
-  private def factsOfPlan(
-      plan: MigrationPlan, isPrepared: Boolean, index: Int, now: RoutingEntry, next: Long, fits: Boolean): StepFacts = {
+  private def factsOfPlan(plan: MigrationPlan, isPrepared: Boolean, index: Int, now: RoutingEntry, next: Long): StepFacts = {
     val (partitions, wanted) = (now.table.partitions, plan.steps(index).partitions)
+    val fits = plan.tableAfter(index, now.table).isDefined
     StepFacts(index, next, now.epoch, now.step.exists(_.isOpening), partitions, wanted,
       openedAtOnce = if (wanted > partitions) openedAtOnce(plan, index) else 1, startEpoch = 0, plan.gap,
       if (fits) deliveryOf(plan, isPrepared, index, now.table) else Delivery.AtSwitch, isOrdered = false, copies = None,
@@ -261,10 +261,9 @@ private[binshift] final class StepScheduler(
     }
     val entry = for {
       m <- active if taken < m.plan.steps.size
-      table = m.tableAfter(taken, now.table)
-      known = factsOf(m, taken, now, next, table.isDefined).copy(early = early)
+      known = factsOf(m, taken, now, next).copy(early = early)
       facts = if (early.isEmpty && known.fits) known.copy(obstacles = obstacles(m, known)) else known
-      entry <- act(m, facts, now.table, table)
+      entry <- act(m, facts, now.table)
     } yield entry
     entry.foreach { e =>
       for (m <- active; s <- e.step if !s.isOpening) sources.look(m, s.index + 1)
@@ -291,7 +290,7 @@ private[binshift] final class StepScheduler(
     sources.unanswered(m, f.step, f.epoch, isFirst = firstDecided.contains(f.epoch)))
 
   /** Decides what becomes of the step at epoch `f.epoch`, and has it done; returns the entry of that epoch, if it has one. */
-  private def act(m: PlannedMigration, f: StepFacts, now: RoutingTable, table: Option[RoutingTable]): Option[RoutingEntry] = {
+  private def act(m: PlannedMigration, f: StepFacts, now: RoutingTable): Option[RoutingEntry] = {
     val before = latest.map(decide)
     val facts = f.following(before)
     latest = Some(facts)
@@ -314,7 +313,7 @@ private[binshift] final class StepScheduler(
         Some(entry(m, f.step - 1, f.epoch, now.copy(partitions = partitions), isOpening = true))
       case Take(delivery) =>
         if (delivery == Delivery.Ahead) countGivenUp(m, f, f.copies.fold(0L)(_.givenUp)) else send(m, f, delivery)
-        table.map(entry(m, f.step, f.epoch, _))
+        m.plan.tableAfter(f.step, now).map(entry(m, f.step, f.epoch, _))
     }
   }
 
