@@ -199,8 +199,9 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       scheduler.submit(id, planJson, optionsJson, layout.getOrElse(throw notPlannedYet()), changed,
         tables.current.getOrElse(throw notPlannedYet()), planned)
     }
-    // Waits for the check of the sources, because the first step would otherwise have to wait another epoch for it.
-    sources.await()
+    // Waits for the check of the sources, because the first step would otherwise have to wait another epoch for it. The stream's
+    // thread, which has the lock when it serves the requests that were left for a run, does not wait: its first epoch needs no check.
+    if (!Thread.holdsLock(this)) sources.await()
     migration
   }
 
