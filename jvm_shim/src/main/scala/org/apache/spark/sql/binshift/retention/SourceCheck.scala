@@ -91,7 +91,8 @@ private[binshift] final class SourceCheck(
   def snapshotsWanted(stores: => Option[Stores], epoch: Long): Set[Int] = synchronized {
     if (lost.isEmpty) Set.empty
     else {
-      val wanted = lost.keySet.filter(p => asked.get(p).forall { case (_, at) => at == epoch || epoch - at >= EpochsBetweenAsking })
+      val wanted =
+        lost.keySet.filter(p => asked.get(p).forall { case (_, at) => at == epoch || epoch - at >= EpochsBetweenAsking })
       asked = asked.filter(a => lost.contains(a._1)) ++ wanted.map(p => p -> (asked.get(p).fold(epoch)(_._1), epoch))
       stores.foreach(s => begin(Request(s, None, isOfAll = false)))
       wanted

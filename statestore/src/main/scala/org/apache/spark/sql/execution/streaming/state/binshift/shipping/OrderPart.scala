@@ -39,7 +39,7 @@ private[shipping] final class OrderPart(
   def counts: Option[DepartingRows] = departing
 
   /** True if a prepared step takes effect at the next epoch, and bins arrive here or leave with it. */
-  def isDueHere: Boolean = isDue && !order.isUrgent && (arriving.values ++ leaving.values).exists(_.exists(_.step == next))
+  def isDueHere: Boolean = isDue && order.isAhead && (arriving.values ++ leaving.values).exists(_.exists(_.step == next))
 
   def awaitLinks(): Unit = {
     exporter.foreach(_.awaitLinks())
@@ -160,7 +160,7 @@ private[shipping] final class OrderPart(
    * switch is over. A store that is loaded for the first time has no column families before its first commit.
    */
   private def stageFrom(version: Long): Unit =
-    if (staged.isEmpty && arriving.nonEmpty && (version == order.base || version > order.base && !order.isUrgent)) {
+    if (staged.isEmpty && arriving.nonEmpty && (version == order.base || version > order.base && order.isAhead)) {
       val dir = new File(db.localRootDir.getParentFile, s"binshift-staged-${UUID.randomUUID()}")
       val families = ColumnFamily.numbered(db, arguments.useColumnFamilies).map(f => f.family.name -> f).toMap
       val copies = arriving.map { case (source, bins) =>

@@ -75,7 +75,7 @@ private[binshift] final class PartitionShipping(
   private def neededFor(hint: ShippingHint): Option[Long] =
     try {
       routing.shippingOrder(hint.order).filter { order =>
-        !order.isUrgent && order.leaving(store.partitionId).values.flatten.exists(_.step >= hint.next)
+        order.isAhead && order.leaving(store.partitionId).values.flatten.exists(_.step >= hint.next)
       }.map(_.base - 1)
     } catch {
       case NonFatal(e) =>
