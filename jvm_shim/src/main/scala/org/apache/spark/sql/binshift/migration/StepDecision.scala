@@ -65,8 +65,6 @@ private[migration] object StepDecision {
       }
   }
 
-  def outlook(f: StepFacts): Outlook = Outlook(earliest(f), Some(decide(f)).collect { case Wait(reason) => reason.text })
-
   /** The epoch before which the step cannot be taken: it will be taken then if nothing is in its way, and copies come at once. */
   def earliest(f: StepFacts): Long = first(f.unhindered)
 
@@ -81,10 +79,15 @@ private[migration] object StepDecision {
 }
 
 /**
- * @param earliest the epoch before which the next step cannot take effect
- * @param waits    what it waits for, in words that go on after "the next step"; `None` if it will be taken, or prepared, as soon as it can
+ * What can be said of the next step of a migration.
+ *
+ * @param earliest the epoch for which it is scheduled, or before which it cannot take effect, once the run has planned an epoch
+ * @param waits    what it waits for; `None` if it will be taken, or prepared, as soon as it can
+ * @param awaited  bins whose copies it waits for
+ * @param givenUp  bins that could not be copied ahead: of steps taken so far, and of this one
  */
-private[binshift] final case class Outlook(earliest: Long, waits: Option[String])
+private[binshift] final case class Outlook(
+    earliest: Option[Long], waits: Option[Reason], awaited: Option[Long], givenUp: Long)
 
 /**
  * What is known of the next step while the epoch before `epoch` is planned.
@@ -121,6 +124,12 @@ private[migration] final case class StepFacts(
 
   private[migration] def after: StepFacts = copy(epoch = epoch + 1)
 
+  /** The same, with for how many epochs the step has waited for copies of which nothing came, if `before` was decided an epoch earlier. */
+  def following(before: Option[Decision]): StepFacts = {
+    val awaited = before.collect { case Wait(Reason.Missing(of)) => of }
+    copy(copies = copies.map(c => c.copy(idle = awaited.filter(_.bytes == c.bytes).fold(0)(_.idle + 1))))
+  }
+
   /** The same if nothing is in the way, and copies that are ordered are there. */
   private[migration] def unhindered: StepFacts = copy(
     obstacles = Obstacles(), fits = true, early = None,
@@ -133,16 +142,11 @@ private[migration] final case class StepFacts(
  * @param missing  bins without a copy, summed over their stores
  * @param givenUp  bins of which there will be no copy
  * @param bytes    copied so far, for all steps
- * @param idle     for how many epochs nothing has come, though some are missing
+ * @param idle     for how many epochs the step has waited for them, and nothing has come
  * @param awaiting partitions that wait for some, with their executors, as far as they are known
  */
 private[migration] final case class CopyState(
-    missing: Long = 0, total: Long = 0, givenUp: Long = 0, bytes: Long = 0, idle: Int = 0, awaiting: Seq[(Int, String)] = Nil) {
-
-  /** @param before what was said an epoch earlier of the same copies */
-  def after(before: Option[CopyState]): CopyState =
-    copy(idle = before.filter(b => b.missing > 0 && b.bytes == bytes).fold(0)(_.idle + 1))
-}
+    missing: Long = 0, total: Long = 0, givenUp: Long = 0, bytes: Long = 0, idle: Int = 0, awaiting: Seq[(Int, String)] = Nil)
 
 /**
  * What keeps a step waiting that it doesn't do itself.
@@ -173,9 +177,9 @@ private[migration] final case class Obstacles(
  * @param text      goes on after "the next step"
  * @param isTrouble whether somebody may have to see to it
  */
-private[migration] sealed abstract class Reason(val text: String, val isTrouble: Boolean = false)
+private[binshift] sealed abstract class Reason(val text: String, val isTrouble: Boolean = false)
 
-private[migration] object Reason {
+private[binshift] object Reason {
   case object RunAgain extends Reason("waits until the epoch is over that an earlier run has begun")
   case object Deletion extends Reason("waits until the old state of its partitions is deleted")
   case object OnTheWay extends Reason("waits for bins of the step before, which are still on their way")

@@ -206,45 +206,34 @@ private[binshift] final class StepScheduler(
   def finishIfDone(tables: TablesInForce): Unit =
     migration.filter(m => query.isActive && isOver(m, tables)).foreach(forget(_, tables.stepsTaken))
 
-  /** Bins that the next step waits for, if it waits for copies. */
-  def binsAwaited(m: PlannedMigration, tables: TablesInForce): Option[Long] =
-    copiesNow(m, tables).map(_.missing).filter(_ > 0)
-
-  /** Bins of `m` that could not be copied ahead of their step: of steps taken so far, and of the next one. */
-  def binsGivenUp(m: PlannedMigration, tables: TablesInForce): Long =
-    uncopied + copiesNow(m, tables).fold(0L)(_.givenUp)
-
-  private def copiesNow(m: PlannedMigration, tables: TablesInForce): Option[CopyState] =
-    Option.when(tables.scheduled.isEmpty)(tables.stepsTaken(m.id)).flatMap(copies(m, _))
-
-  /**
-   * What can be said of the next step of `m`: the epoch for which it is scheduled, or what it waits for; `None` if there is none.
-   *
-   * @param last the epoch planned last in this run; the one after it schedules what takes effect at `last + 2`
-   */
-  def outlook(m: PlannedMigration, tables: TablesInForce, last: Long): Option[Outlook] = {
+  /** @param last the epoch planned last in this run; the one after it schedules what takes effect at `last + 2` */
+  def outlook(m: PlannedMigration, tables: TablesInForce, last: Option[Long]): Outlook = {
     val index = tables.stepsTaken(m.id)
-    def awaited = tables.scheduled.orElse(tables.current).filter(_ => !m.cancelled && index < m.plan.steps.size).map { now =>
-      val facts = factsOf(m, index, now, last + 2, fits = true)
-      val known = facts.copy(copies = facts.copies.map(_.copy(awaiting = QueryStatistics.of(query).awaiting().toSeq)))
-      StepDecision.outlook(latest.fold(known)(l => known.copy(early = l.early, obstacles = l.obstacles)))
-    }
-    tables.stepAt(last + 1).filter(_.migration == m.id).map(_ => Outlook(last + 1, waits = None)).orElse(awaited)
+    val scheduled = last.map(_ + 1).filter(tables.stepAt(_).exists(_.migration == m.id))
+    val facts = for {
+      epoch <- last if scheduled.isEmpty && !m.cancelled && index < m.plan.steps.size
+      now <- tables.scheduled.orElse(tables.current)
+      f = factsOf(m, index, now, epoch + 2)
+      known = f.copy(copies = f.copies.map(_.copy(awaiting = QueryStatistics.of(query).awaiting().toSeq)))
+    } yield latest.fold(known)(l => known.copy(early = l.early, obstacles = l.obstacles))
+    val told = facts.filter(_ => tables.scheduled.isEmpty).flatMap(_.copies)
+    Outlook(scheduled.orElse(facts.map(earliest)), facts.map(decide).collect { case Wait(reason) => reason },
+      awaited = told.map(_.missing).filter(_ > 0), givenUp = uncopied + told.fold(0L)(_.givenUp))
   }
 
   /** Before which epoch `plan`, submitted now, cannot take effect; `None` if a migration is under way, or it has no step. */
   def earliestEpoch(plan: MigrationPlan, isPrepared: Boolean, tables: TablesInForce, last: Long): Option[Long] =
     tables.scheduled.orElse(tables.current).filter(_ => migration.isEmpty && plan.steps.nonEmpty)
-      .map(now => StepDecision.earliest(factsOfPlan(plan, isPrepared, 0, now, last + 2, fits = true)))
+      .map(now => earliest(factsOfPlan(plan, isPrepared, 0, now, last + 2)))
 
-  private def factsOf(m: PlannedMigration, index: Int, now: RoutingEntry, next: Long, fits: Boolean): StepFacts =
-    factsOfPlan(m.plan, m.options.isPrepared, index, now, next, fits).copy(startEpoch = m.options.startEpoch.getOrElse(0),
+  private def factsOf(m: PlannedMigration, index: Int, now: RoutingEntry, next: Long): StepFacts =
+    factsOfPlan(m.plan, m.options.isPrepared, index, now, next).copy(startEpoch = m.options.startEpoch.getOrElse(0),
       isOrdered = shipments.covers(m.id, index), copies = copies(m, index))
 
   /** Of a plan that is submitted now. If it doesn't fit, its moves may be from partitions that don't exist. */
-  private def factsOfPlan(
-      plan: MigrationPlan, isPrepared: Boolean, index: Int, now: RoutingEntry, next: Long, fits: Boolean): StepFacts = {
+  private def factsOfPlan(plan: MigrationPlan, isPrepared: Boolean, index: Int, now: RoutingEntry, next: Long): StepFacts = {
     val (partitions, wanted) = (now.table.partitions, plan.steps(index).partitions)
+    val fits = plan.tableAfter(index, now.table).isDefined
     StepFacts(index, next, now.epoch, now.step.exists(_.isOpening), partitions, wanted,
       openedAtOnce = if (wanted > partitions) openedAtOnce(plan, index) else 1, startEpoch = 0, plan.gap,
       if (fits) deliveryOf(plan, isPrepared, index, now.table) else Delivery.AtSwitch, isOrdered = false, copies = None,
@@ -263,17 +252,18 @@ private[binshift] final class StepScheduler(
    */
   def advance(now: RoutingEntry, next: Long, isAgain: Boolean, takenOverAt: Option[Long]): Option[RoutingEntry] = {
     val early = Reason.early(next, isAgain, takenOverAt)
-    if (early.isEmpty) firstDecided = firstDecided.orElse(Some(next))
     val tables = TablesInForce(Some(now))
     val active = migration.filterNot(_.cancelled)
     val taken = active.map(m => tables.stepsTaken(m.id)).getOrElse(0)
-    shipments.closeOthers(active.map(m => (m.id, taken)), tables.stepAt(next - 1))
+    if (early.isEmpty) {
+      firstDecided = firstDecided.orElse(Some(next))
+      shipments.closeOthers(active.map(m => (m.id, taken)), tables.stepAt(next - 1))
+    }
     val entry = for {
       m <- active if taken < m.plan.steps.size
-      table = m.tableAfter(taken, now.table)
-      known = factsOf(m, taken, now, next, table.isDefined).copy(early = early)
-      facts = if (early.isEmpty) known.copy(obstacles = obstacles(m, known)) else known
-      entry <- act(m, facts, now.table, table)
+      known = factsOf(m, taken, now, next).copy(early = early)
+      facts = if (early.isEmpty && known.fits) known.copy(obstacles = obstacles(m, known)) else known
+      entry <- act(m, facts, now.table)
     } yield entry
     entry.foreach { e =>
       for (m <- active; s <- e.step if !s.isOpening) sources.look(m, s.index + 1)
@@ -300,13 +290,13 @@ private[binshift] final class StepScheduler(
     sources.unanswered(m, f.step, f.epoch, isFirst = firstDecided.contains(f.epoch)))
 
   /** Decides what becomes of the step at epoch `f.epoch`, and has it done; returns the entry of that epoch, if it has one. */
-  private def act(m: PlannedMigration, f: StepFacts, now: RoutingTable, table: Option[RoutingTable]): Option[RoutingEntry] = {
-    val before = latest.filter(_.step == f.step)
-    val facts = f.copy(copies = f.copies.map(_.after(before.flatMap(_.copies))))
+  private def act(m: PlannedMigration, f: StepFacts, now: RoutingTable): Option[RoutingEntry] = {
+    val before = latest.map(decide)
+    val facts = f.following(before)
     latest = Some(facts)
-    StepDecision.decide(facts) match {
+    decide(facts) match {
       case Wait(reason) =>
-        if (reason.isTrouble && !before.map(StepDecision.decide).contains(Wait(reason)))
+        if (reason.isTrouble && !before.contains(Wait(reason)))
           logWarning(s"query ${query.id}: migration ${m.id} ${reason.text}")
         None
       case Abandon =>
@@ -323,7 +313,7 @@ private[binshift] final class StepScheduler(
         Some(entry(m, f.step - 1, f.epoch, now.copy(partitions = partitions), isOpening = true))
       case Take(delivery) =>
         if (delivery == Delivery.Ahead) countGivenUp(m, f, f.copies.fold(0L)(_.givenUp)) else send(m, f, delivery)
-        table.map(entry(m, f.step, f.epoch, _))
+        m.plan.tableAfter(f.step, now).map(entry(m, f.step, f.epoch, _))
     }
   }
 

@@ -222,11 +222,8 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   /** True if `m`, which is over, did only a part of what it should have done. */
   def isCancelled(m: PlannedMigration): Boolean = synchronized(scheduler.isCancelled(m, tables.stepsTaken(m.id)))
 
-  /** Says when the next step of `m` can take effect and what it waits for, once this run has planned an epoch. */
-  def outlook(m: PlannedMigration): Option[Outlook] = synchronized(planned.flatMap(scheduler.outlook(m, tables, _)))
-
-  /** Bins that the next step waits for, if it waits for copies. */
-  def binsAwaited(m: PlannedMigration): Option[Long] = synchronized(scheduler.binsAwaited(m, tables))
+  /** Says when the next step of `m` can take effect, and what it waits for. */
+  def outlook(m: PlannedMigration): Outlook = synchronized(scheduler.outlook(m, tables, planned))
 
   /** The epoch before which a plan that is submitted now cannot take effect, once this run has planned one. */
   def earliestEpoch(plan: MigrationPlan, isPrepared: Boolean): Option[Long] =
@@ -234,9 +231,6 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
 
   /** The forecast of copying for the migration, which was made when it was submitted. */
   def forecast(id: String): Option[CopyForecast] = synchronized(scheduler.forecast(id))
-
-  /** Bins of steps so far, and of the next one, that could not be copied ahead. */
-  def binsGivenUp(m: PlannedMigration): Long = synchronized(scheduler.binsGivenUp(m, tables))
 
   /** The number of partitions that should run on another executor than they do, as of the last look. */
   def misplaced: Int = synchronized(relocation.misplaced)

@@ -93,8 +93,9 @@ private[binshift] object QueryView {
     router.finishIfDone()
     val s = router.snapshot()
     val migration = s.migration.map { m =>
+      val outlook = router.outlook(m)
       MigrationView(m.id, m.plan.strategy, s.tables.stepsCommitted(m.id, CommittedEpoch.of(query)),
-        m.plan.steps.size, router.binsAwaited(m).getOrElse(0), router.outlook(m).flatMap(_.waits))
+        m.plan.steps.size, outlook.awaited.getOrElse(0), outlook.waits.map(_.text))
     }
     val statistics = QueryStatistics.of(query).snapshot()
     QueryView(s.planned, s.tables.current, migration, statistics.map(loads).getOrElse(Nil), statistics.map(_.epoch),
