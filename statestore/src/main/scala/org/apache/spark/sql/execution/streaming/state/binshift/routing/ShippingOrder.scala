@@ -30,6 +30,12 @@ private[sql] final case class ShippingOrder(
   /** Whether the epoch `base` waits for the bins. */
   def isAtSwitch: Boolean = !isAhead && !isOnDemand
 
+  /**
+   * Whether the switch at `version` may take anything that this order brings. An order whose bins aren't copied ahead is for its base
+   * alone. Later, what a store still has of it is out of date, even if the same bins move between the same partitions again.
+   */
+  def serves(version: Long): Boolean = isAhead || version == base
+
   /** Maps partitions to the one with whose files they begin. */
   def splits: Map[Int, Int] = delivery match {
     case Delivery.WholeFiles(begun) => begun

@@ -61,10 +61,11 @@ private[shipping] final class OrderPart(
     departing.foreach(_.onCommit(version))
     if (version == order.base && (leaving.nonEmpty || splits.nonEmpty)) {
       Faults.at("export.begin", store.partitionId)
+      // Read at once, because another attempt of the task may replace the file.
+      val attempt = CommittedFile.attempt(store, version, checkpointId, arguments.hadoopConf)
       db.requireAllBins()
       exporter.foreach(_.cancel())
       splitting.foreach(_.close())
-      val attempt = CommittedFile.attempt(store, version, checkpointId, arguments.hadoopConf)
       splitting = Option.when(splits.nonEmpty)(new SplitSource(store, order, attempt, db, arguments.useColumnFamilies))
       exporter = Option.when(leaving.nonEmpty)(new Exporter(store, rows.order, attempt, conf, db, arguments.useColumnFamilies))
       departing.foreach(_.close())
@@ -90,7 +91,7 @@ private[shipping] final class OrderPart(
   } yield (copy, step)
 
   def onDemand(version: Long, source: Int, bins: Seq[Int]): Option[StagedBins] = staged.filter { _ =>
-    order.isOnDemand && order.base == version &&
+    order.isOnDemand &&
     arriving.getOrElse(source, Nil).map(_.bin).sorted == bins.sorted
   }
 
@@ -104,7 +105,7 @@ private[shipping] final class OrderPart(
     val split = splitting.filterNot(_ => RocksDBFields.mustSnapshot(db)).flatMap(_.left)
       .map(CountedLater(splits.values.flatten.toSeq, _, isOnDemand = false))
     val counts = sent.toSeq ++ split
-    Option.when((order.isOnDemand || split.nonEmpty) && order.base == version &&
+    Option.when((order.isOnDemand || split.nonEmpty) &&
       counts.nonEmpty && counts.flatMap(_.bins).sorted == bins.sorted)(counts)
   }
 
@@ -117,7 +118,7 @@ private[shipping] final class OrderPart(
   }
 
   /** True if this store, which is empty, begins with the files of `source` at `version`, with `bins` as its own. */
-  def isSplit(version: Long, source: Int, bins: Seq[Int]): Boolean = order.base == version && !isReadInOrder &&
+  def isSplit(version: Long, source: Int, bins: Seq[Int]): Boolean = !isReadInOrder &&
     order.splitTo(store.partitionId).exists { case (from, all) => from == source && all.sorted == bins.sorted }
 
   private def peer(partition: Int): StateStoreId = store.copy(partitionId = partition)
