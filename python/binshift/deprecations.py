@@ -22,6 +22,8 @@ OLD_NAMES: dict[str, str] = {
         f"binshift.{name}": "0.2"
         for name in ("Action", "Change", "Cluster", "Decision", "Observation", "ScalingSettings", "decide")
     },
+    # A key of JSON, which cannot warn. The driver adds it.
+    "waits_because": "0.2",
 }
 
 

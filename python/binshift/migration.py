@@ -263,11 +263,9 @@ def _message(state: MigrationState, done: int, total: int, next_epoch: int | Non
     earliest = data.get("earliest_epoch")
     soonest = "after the next epoch" if earliest is None else f"at epoch {earliest} at the earliest"
     then = soonest if next_epoch is None else f"at epoch {next_epoch}"
-    after = f"{awaited} copies of bins are awaited" if awaited else f"the next step takes effect {then}"
+    after = f"the next step {data.get('waits') or f'takes effect {then}'}"
     if misplaced:
         after = f"{misplaced} partitions do not run on their new executors yet"
-    elif because := data.get("waits_because"):
-        after = f"the next step waits: {because}"
     if awaited and (expected := forecast_message(data.get("forecast"))):
         after += f"; {expected}"
     return {

@@ -115,7 +115,7 @@ def test_a_step_waits_until_its_copies_have_caught_up(counting, tmp_path, spark)
         run.run(*range(7, 10))
         assert migration.status.next_epoch is None
         assert migration.status.state is MigrationState.WAITING
-        assert "64 copies of bins are awaited" in migration.status.message
+        assert "waits for 64 of 64 copies, of partitions 0 and 1 on executor driver" in migration.status.message
     epoch = finish(run, migration, 10)
     assert migration.wait(0).bins_prepared == 64
     assert_never_migrated(run, query, epoch, tmp_path)

@@ -293,7 +293,7 @@ def test_a_step_that_waited_long_enough_takes_effect_without_copies(stream, tmp_
     with Fault("export.start", "block"):
         run.run(2, 3, 4)
         assert migration.status.state is MigrationState.WAITING
-        assert "64 copies of bins are awaited" in migration.status.message
+        assert "the next step waits for 64 of 64 copies" in migration.status.message
         run.run(5)
         assert migration.status.next_epoch == 6
     epoch = finish(run, migration, 6)

@@ -70,6 +70,8 @@ def test_a_step_whose_source_has_lost_a_file_waits_until_there_is_a_snapshot(str
     run.run(3)
     assert list(entries(run.checkpoint)) == [0]
     assert "the next step waits: partition 0 cannot be rebuilt" in str(migration.status)
+    # A deprecated key of `status --json`.
+    assert f"waits: {migration._progress()['waits_because']}" == migration._progress()["waits"]
     after = finish(run, migration, 4)
     assert migration.status.steps_done == 1
     assert snapshots_of(run, 0)[0] >= 4

@@ -57,9 +57,12 @@ def test_status_asks_the_running_query_if_that_is_wanted(run, checkpoint):
             "the query runs, 2 partitions since epoch 3, and has no migration under way",
         ),
         (
-            {"migration_id": "m", "progress": {"state": "running", "steps_done": 1, "bins_awaited": 4}}
+            {
+                "migration_id": "m",
+                "progress": {"state": "running", "steps_done": 1, "waits": "waits for epoch 9"},
+            }
             | {"routing": None},
-            "the query runs, no table yet; migration m: running, 1 steps done, waits for copies of 4 bins",
+            "the query runs, no table yet; migration m: running, 1 steps done, the next step waits for epoch 9",
         ),
     ],
 )

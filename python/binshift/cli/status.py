@@ -139,11 +139,10 @@ def _told(live: dict[str, Any]) -> str:
     table = f"{routing['partitions']} partitions since epoch {routing['epoch']}" if routing else "no table yet"
     if progress is None:
         return f"the query runs, {table}, and has no migration under way"
-    awaited = progress.get("bins_awaited")
-    copies = f", waits for copies of {awaited} bins" if awaited else ""
-    because = progress.get("waits_because")
-    waits = f", the next step waits: {because}" if because else ""
-    state = f"{progress['state']}, {progress['steps_done']} steps done{copies}{waits}"
+    waits = progress.get("waits")
+    state = (
+        f"{progress['state']}, {progress['steps_done']} steps done{f', the next step {waits}' if waits else ''}"
+    )
     return f"the query runs, {table}; migration {live['migration_id']}: {state}"
 
 

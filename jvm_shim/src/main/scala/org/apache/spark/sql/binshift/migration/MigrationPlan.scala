@@ -43,6 +43,19 @@ private[binshift] final case class MigrationPlan(
     }
   }
 
+  /**
+   * The table after step `index` is taken from `now`; `None` if the step doesn't fit, for example because the checkpoint was wound back
+   * behind the plan's start. Partitions may have been opened before the step.
+   */
+  def tableAfter(index: Int, now: RoutingTable): Option[RoutingTable] = {
+    val step = steps(index)
+    val isPlanned = index > 0 || now.assignment == source.assignment && now.partitions >= source.partitions
+    if (!isPlanned) None
+    else
+      try Some(now.moved(step.moves, step.partitions))
+      catch { case _: IllegalArgumentException => None }
+  }
+
   /** The table after the last step. */
   def target: RoutingTable =
     source.moved(steps.flatMap(_.moves), steps.lastOption.fold(source.partitions)(_.partitions))
@@ -101,20 +114,6 @@ private[binshift] object MigrationPlan {
 private[binshift] final case class PlannedMigration(
     id: String, plan: MigrationPlan, json: JValue, options: MigrationOptions, cancelled: Boolean,
     application: Option[String], file: String) {
-
-  /**
-   * The table after step `index` is taken from `now`; `None` if the step doesn't fit, for example because the checkpoint was wound back
-   * behind the plan's start. Partitions may have been opened before the step.
-   */
-  def tableAfter(index: Int, now: RoutingTable): Option[RoutingTable] = {
-    val step = plan.steps(index)
-    val isPlanned = index > 0 ||
-      now.assignment == plan.source.assignment && now.partitions >= plan.source.partitions
-    if (!isPlanned) None
-    else
-      try Some(now.moved(step.moves, step.partitions))
-      catch { case _: IllegalArgumentException => None }
-  }
 
   /**
    * The moves of step `index` and of following steps that can be copied at the same time. They end before the first step that moves a bin

@@ -12,7 +12,7 @@ import org.apache.spark.sql.binshift.statistics.QueryStatistics
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, LogLine}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ChangedKeys, ControlDir, Layout}
-import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingEntry, RoutingTable, StepRef}
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{Delivery, RoutingEntry, RoutingTable, StepRef}
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping.BackgroundConf
 
 /**
@@ -36,6 +36,7 @@ private[binshift] final class StepScheduler(
     retired: RetiredPartitions, sources: StepSources, relocation: Relocation, slots: Option[Slots],
     maxEpochsToWait: Int, storesPerPartition: () => Int, isReplaced: () => Boolean)
   extends Logging {
+  import StepDecision._
   import StepScheduler._
 
   private val session = query.sparkSessionForStream
@@ -47,13 +48,10 @@ private[binshift] final class StepScheduler(
   private var homeless = Set.empty[String]
   /** How the latest migrations of this run ended, for clients that still ask for them. */
   private var outcomes = Seq.empty[MigrationOutcome]
-  /** For how many epochs nothing has come of the copies that the next step waits for. */
-  private var idle = 0
-  private var copied = 0L
   /** Bins of steps that were taken though they could not be copied, of the migration under way. */
   private var uncopied = 0L
-  /** Why the next step waits although nothing is to be copied for it, as of the last look. */
-  private var suspended = Option.empty[String]
+  /** What was known of the next step when it was decided last what becomes of it. */
+  private var latest = Option.empty[StepFacts]
   /** The first epoch of this run for which a step could be decided. */
   private var firstDecided = Option.empty[Long]
   private var forecasts: Option[(String, CopyForecast)] = None
@@ -62,9 +60,6 @@ private[binshift] final class StepScheduler(
   left.foreach(goOnWith)
 
   def underWay: Option[PlannedMigration] = migration
-
-  /** Why the next step of the migration under way waits, if it waits for anything else than epochs and copies. */
-  def waitsBecause: Option[String] = suspended.filter(_ => migration.exists(!_.cancelled))
 
   /**
    * Whether `m`, which has taken so many steps, does not do all that was wanted of it. One that was cancelled after its last
@@ -211,68 +206,66 @@ private[binshift] final class StepScheduler(
   def finishIfDone(tables: TablesInForce): Unit =
     migration.filter(m => query.isActive && isOver(m, tables)).foreach(forget(_, tables.stepsTaken))
 
-  /** Bins that the next step waits for, if it waits for copies. */
-  def binsAwaited(m: PlannedMigration, tables: TablesInForce): Option[Long] =
-    Option.when(tables.scheduled.isEmpty)(tables.stepsTaken(m.id))
-      .filter(shipments.covers(m.id, _)).flatMap(shipments.awaited).filter(_ > 0)
-
-  /** Bins of `m` that could not be copied ahead of their step: of steps taken so far, and of the next one. */
-  def binsGivenUp(m: PlannedMigration, tables: TablesInForce): Long =
-    uncopied + Option.when(tables.scheduled.isEmpty)(tables.stepsTaken(m.id)).map(shipments.givenUp).getOrElse(0L)
-
-  /**
-   * The epoch before which the next step of `m` cannot take effect, as far as it is known: the one for which it is
-   * scheduled, or the first for which openings and copies can be there.
-   *
-   * @param last the epoch planned last in this run; the one after it schedules what takes effect at `last + 2`
-   */
-  def earliestEpoch(m: PlannedMigration, tables: TablesInForce, last: Long): Option[Long] = {
+  /** @param last the epoch planned last in this run; the one after it schedules what takes effect at `last + 2` */
+  def outlook(m: PlannedMigration, tables: TablesInForce, last: Option[Long]): Outlook = {
     val index = tables.stepsTaken(m.id)
-    val scheduled = tables.stepAt(last + 1).filter(_.migration == m.id).map(_ => last + 1)
-    def awaited = tables.scheduled.orElse(tables.current).filter(_ => !m.cancelled && index < m.plan.steps.size).map { now =>
-      val isOpening = tables.scheduled.flatMap(_.step).exists(_.isOpening)
-      val epochs =
-        if (m.plan.steps(index).partitions <= now.table.partitions && shipments.covers(m.id, index)) if (isOpening) 1 else 0
-        else epochsBefore(m.plan, index, now, isPrepared(m.options.isPrepared))
-      math.max(last + 2 + epochs, notBefore(m, index, now))
-    }
-    scheduled.orElse(awaited)
+    val scheduled = last.map(_ + 1).filter(tables.stepAt(_).exists(_.migration == m.id))
+    val facts = for {
+      epoch <- last if scheduled.isEmpty && !m.cancelled && index < m.plan.steps.size
+      now <- tables.scheduled.orElse(tables.current)
+      f = factsOf(m, index, now, epoch + 2)
+      known = f.copy(copies = f.copies.map(_.copy(awaiting = QueryStatistics.of(query).awaiting().toSeq)))
+    } yield latest.fold(known)(l => known.copy(early = l.early, obstacles = l.obstacles))
+    val told = facts.filter(_ => tables.scheduled.isEmpty).flatMap(_.copies)
+    Outlook(scheduled.orElse(facts.map(earliest)), facts.map(decide).collect { case Wait(reason) => reason },
+      awaited = told.map(_.missing).filter(_ > 0), givenUp = uncopied + told.fold(0L)(_.givenUp))
   }
 
-  /**
-   * The epoch before which no step of `plan` can take effect if it is submitted now; see the other one. `None` if another
-   * migration is under way, or the plan has no step.
-   */
+  /** Before which epoch `plan`, submitted now, cannot take effect; `None` if a migration is under way, or it has no step. */
   def earliestEpoch(plan: MigrationPlan, isPrepared: Boolean, tables: TablesInForce, last: Long): Option[Long] =
     tables.scheduled.orElse(tables.current).filter(_ => migration.isEmpty && plan.steps.nonEmpty)
-      .map(now => last + 2 + epochsBefore(plan, 0, now, this.isPrepared(isPrepared)))
+      .map(now => earliest(factsOfPlan(plan, isPrepared, 0, now, last + 2)))
 
-  /** Epochs that run with the table `now` because partitions are opened and bins copied, before step `index` can be decided. */
-  private def epochsBefore(plan: MigrationPlan, index: Int, now: RoutingEntry, isPrepared: Boolean): Int = {
-    val opening = openings(plan, index, now.table)
-    if (!isShippable || !isPrepared && !plan.isOnDemand && splits(plan, index, now.table).isEmpty) 0
-    else if (plan.isOnDemand || !isPrepared) opening
-    // With the last opening, copies are ordered; the epoch that opens makes them.
-    else if (opening > 0) opening + 1
-    else 2
+  private def factsOf(m: PlannedMigration, index: Int, now: RoutingEntry, next: Long): StepFacts =
+    factsOfPlan(m.plan, m.options.isPrepared, index, now, next).copy(startEpoch = m.options.startEpoch.getOrElse(0),
+      isOrdered = shipments.covers(m.id, index), copies = copies(m, index))
+
+  /** Of a plan that is submitted now. If it doesn't fit, its moves may be from partitions that don't exist. */
+  private def factsOfPlan(plan: MigrationPlan, isPrepared: Boolean, index: Int, now: RoutingEntry, next: Long): StepFacts = {
+    val (partitions, wanted) = (now.table.partitions, plan.steps(index).partitions)
+    val fits = plan.tableAfter(index, now.table).isDefined
+    StepFacts(index, next, now.epoch, now.step.exists(_.isOpening), partitions, wanted,
+      openedAtOnce = if (wanted > partitions) openedAtOnce(plan, index) else 1, startEpoch = 0, plan.gap,
+      if (fits) deliveryOf(plan, isPrepared, index, now.table) else Delivery.AtSwitch, isOrdered = false, copies = None,
+      maxEpochsToWait, fits)
   }
 
-  /** Epochs that it takes to open the new partitions of step `index`. */
-  private def openings(plan: MigrationPlan, index: Int, now: RoutingTable): Int = {
-    val missing = math.max(plan.steps(index).partitions - now.partitions, 0)
-    if (missing == 0) 0 else (missing - 1) / openedAtOnce(plan, index) + 1
-  }
+  private def copies(m: PlannedMigration, index: Int): Option[CopyState] =
+    if (shipments.covers(m.id, index)) shipments.copies(index, m.plan.steps(index).moves.size.toLong * storesPerPartition())
+    else None
 
-  /** The table of epoch `next`, if it differs from `now`; orders the copies that later steps need. */
-  def advance(now: RoutingEntry, next: Long): Option[RoutingEntry] = {
-    firstDecided = firstDecided.orElse(Some(next))
+  /**
+   * The table of epoch `next`, if it differs from `now`; orders the copies that later steps need.
+   *
+   * @param isAgain     whether an earlier run has logged the epoch that is being planned
+   * @param takenOverAt the epoch that takes the state over from Spark's provider
+   */
+  def advance(now: RoutingEntry, next: Long, isAgain: Boolean, takenOverAt: Option[Long]): Option[RoutingEntry] = {
+    val early = Reason.early(next, isAgain, takenOverAt)
     val tables = TablesInForce(Some(now))
     val active = migration.filterNot(_.cancelled)
     val taken = active.map(m => tables.stepsTaken(m.id)).getOrElse(0)
-    shipments.closeOthers(active.map(m => (m.id, taken)), tables.stepAt(next - 1))
-    val entry = active.filter(m => taken < m.plan.steps.size).flatMap(take(_, taken, now, next))
+    if (early.isEmpty) {
+      firstDecided = firstDecided.orElse(Some(next))
+      shipments.closeOthers(active.map(m => (m.id, taken)), tables.stepAt(next - 1))
+    }
+    val entry = for {
+      m <- active if taken < m.plan.steps.size
+      known = factsOf(m, taken, now, next).copy(early = early)
+      facts = if (early.isEmpty && known.fits) known.copy(obstacles = obstacles(m, known)) else known
+      entry <- act(m, facts, now.table)
+    } yield entry
     entry.foreach { e =>
-      idle = 0
       for (m <- active; s <- e.step if !s.isOpening) sources.look(m, s.index + 1)
       e.step.foreach { s =>
         logInfo(LogLine(if (s.isOpening) "opening" else "step", "query" -> query.id, "epoch" -> next,
@@ -287,74 +280,63 @@ private[binshift] final class StepScheduler(
   def awaitedStep(tables: TablesInForce, next: Long): Int = tables.stepAt(next).map(_.index)
     .getOrElse(migration.filterNot(_.cancelled).map(m => tables.stepsTaken(m.id)).getOrElse(0))
 
-  private def take(m: PlannedMigration, index: Int, now: RoutingEntry, next: Long): Option[RoutingEntry] = {
-    val step = m.plan.steps(index)
-    val earliest = notBefore(m, index, now)
-    // Once: what is known of sizes may change on another thread.
-    lazy val begun = if (isAtOnce(m)) splits(m.plan, index, now.table) else Map.empty[Int, Int]
-    m.tableAfter(index, now.table) match {
-      case _ if !retired.claim(math.max(now.table.partitions, step.partitions)) =>
-        None // The old state of a partition is being deleted.
-      case None =>
-        logWarning(s"query ${query.id}: migration ${m.id} is abandoned, since its step ${index + 1} does " +
+  /** What is in the way of a step. Has the partitions exist that the step has, and looks at its sources. */
+  private def obstacles(m: PlannedMigration, f: StepFacts): Obstacles = Obstacles(
+    isDeleting = !retired.claim(math.max(f.partitions, f.wanted)),
+    shipments.isFetching,
+    relocation.misplaced,
+    slots.flatMap(_.reasonAgainst(f.wanted, f.partitions, relocation.leaving)),
+    sources.lost,
+    sources.unanswered(m, f.step, f.epoch, isFirst = firstDecided.contains(f.epoch)))
+
+  /** Decides what becomes of the step at epoch `f.epoch`, and has it done; returns the entry of that epoch, if it has one. */
+  private def act(m: PlannedMigration, f: StepFacts, now: RoutingTable): Option[RoutingEntry] = {
+    val before = latest.map(decide)
+    val facts = f.following(before)
+    latest = Some(facts)
+    decide(facts) match {
+      case Wait(reason) =>
+        if (reason.isTrouble && !before.contains(Wait(reason)))
+          logWarning(s"query ${query.id}: migration ${m.id} ${reason.text}")
+        None
+      case Abandon =>
+        logWarning(s"query ${query.id}: migration ${m.id} is abandoned, since its step ${f.step + 1} does " +
           "not fit the table in force; the checkpoint was wound back or started anew; plan again")
-        forget(m.copy(cancelled = true), _ => index)
+        forget(m.copy(cancelled = true), _ => f.step)
         None
-      case _ if shipments.isFetching => None // Bins of the step before are still on their way.
-      case _ if relocation.misplaced > 0 => None
-      case Some(table) if isSuspended(m, index, next, table.partitions, now.table.partitions) => None
-      case Some(_) if isAtOnce(m) && next + openings(m.plan, index, now.table) < earliest => None
-      case Some(table) if !isShippable || isAtOnce(m) && begun.isEmpty =>
-        Option.when(next >= earliest)(switch(m, index, next, table))
-      case Some(table) if table.partitions > now.table.partitions => Some(open(m, index, now, next, table.partitions))
-      case Some(table) if m.plan.isOnDemand || isAtOnce(m) =>
-        Option.when(next >= earliest)(switch(m, index, next, table, begun))
-      case Some(_) if !shipments.covers(m.id, index) =>
-        orderCopies(m, index, next, now.table.partitions)
+      case Order =>
+        orderCopies(m, f, now.partitions)
         None
-      // The stores that get the copies are there from the epoch that is planned: they have said nothing yet.
-      case Some(_) if now.epoch == next - 1 && now.step.exists(_.isOpening) => None
-      case Some(table) => shipments.awaited(index) match {
-          case Some(0) => Option.when(next >= earliest)(entryWithCopies(m, index, next, table))
-          case Some(_) if idle < maxEpochsToWait =>
-            val bytes = shipments.bytesCopied
-            idle = if (bytes == copied) idle + 1 else 0
-            copied = bytes
-            None
-          case Some(_) =>
-            logWarning(s"query ${query.id}: step ${index + 1} of migration ${m.id} waits for its copies, of which " +
-              s"nothing has come for $idle epochs; its bins are sent at the switch")
-            shipments.abandon()
-            Some(switch(m, index, next, table))
-          case None => None
-        }
+      case Open(partitions, orders) =>
+        opened = (opened + (f.epoch -> (partitions - now.partitions))).takeRight(MaxOpenings)
+        if (orders) orderCopies(m, f, partitions)
+        Some(entry(m, f.step - 1, f.epoch, now.copy(partitions = partitions), isOpening = true))
+      case Take(delivery) =>
+        if (delivery == Delivery.Ahead) countGivenUp(m, f, f.copies.fold(0L)(_.givenUp)) else send(m, f, delivery)
+        m.plan.tableAfter(f.step, now).map(entry(m, f.step, f.epoch, _))
     }
   }
 
-  /**
-   * A plan that fitted when it was accepted waits until it fits again: executors may have gone since. And a step waits until its
-   * sources can be rebuilt.
-   */
-  private def isSuspended(m: PlannedMigration, index: Int, next: Long, partitions: Int, now: Int): Boolean = {
-    val reason =
-      slots.flatMap(_.reasonAgainst(partitions, now, relocation.leaving)).orElse(sources.reasonAgainst(m, index, next,
-          isFirst = firstDecided.contains(next)))
-    if (reason != suspended) reason.foreach(r => logWarning(s"query ${query.id}: migration ${m.id} waits: $r"))
-    suspended = reason
-    reason.isDefined
+  private def orderCopies(m: PlannedMigration, f: StepFacts, partitions: Int): Unit =
+    shipments.order(m.id, f.epoch, f.step, m.copiedTogether(f.step, partitions), Delivery.Ahead)
+
+  /** The step takes effect with the copies that there are. */
+  private def countGivenUp(m: PlannedMigration, f: StepFacts, missing: Long): Unit = if (missing > 0) {
+    uncopied += missing
+    logWarning(s"query ${query.id}: $missing of the bins of step ${f.step + 1} of migration ${m.id} could not be copied " +
+      s"ahead, after several attempts; epoch ${f.epoch} reads them from the checkpoint and takes the longer for it; the " +
+      "executors' logs have the reasons")
   }
 
-  /**
-   * Opens new partitions, empty: bins are sent to stores that are there. With the last of them, copies are
-   * ordered, of the version with which they begin; but for what is not prepared, which is sent once, at its step. Nor are
-   * copies ordered twice: the step may move nothing to the new partitions, and be under way with those before it.
-   */
-  private def open(m: PlannedMigration, index: Int, now: RoutingEntry, next: Long, wanted: Int): RoutingEntry = {
-    val partitions = math.min(now.table.partitions + openedAtOnce(m.plan, index), wanted)
-    opened = (opened + (next -> (partitions - now.table.partitions))).takeRight(MaxOpenings)
-    if (partitions == wanted && !m.plan.isOnDemand && isPrepared(m.options.isPrepared) && !shipments.covers(m.id, index))
-      orderCopies(m, index, next, partitions)
-    entry(m, index - 1, next, now.table.copy(partitions = partitions), isOpening = true)
+  /** The step takes effect without copies: its bins are sent as of the switch, or come with all files of their owner. */
+  private def send(m: PlannedMigration, f: StepFacts, delivery: Delivery): Unit = {
+    if (f.delivery == Delivery.Ahead) {
+      logWarning(s"query ${query.id}: step ${f.step + 1} of migration ${m.id} waits for its copies, of which " +
+        s"nothing has come for $maxEpochsToWait epochs; its bins are sent at the switch")
+      shipments.abandon()
+    }
+    // A store that is closed at its commit sends nothing more.
+    if (!unloadsStores) shipments.order(m.id, f.epoch, f.step, IndexedSeq(m.plan.steps(f.step).moves), delivery)
   }
 
   private def openedAtOnce(plan: MigrationPlan, index: Int): Int = {
@@ -363,28 +345,11 @@ private[binshift] final class StepScheduler(
       .partitionsAtOnce(plan.steps(index).partitions - plan.source.partitions, stores)
   }
 
-  /** What the user, or the gap between two steps, wants of step `index`. */
-  private def notBefore(m: PlannedMigration, index: Int, now: RoutingEntry): Long =
-    if (index == 0) m.options.startEpoch.getOrElse(0L) else now.epoch + 1 + m.plan.gap
-
-  private def orderCopies(m: PlannedMigration, index: Int, next: Long, partitions: Int): Unit = {
-    idle = 0
-    shipments.order(m.id, next, index, m.copiedTogether(index, partitions), isUrgent = false)
-  }
-
-  /** The step takes effect with the copies that there are. */
-  private def entryWithCopies(m: PlannedMigration, index: Int, next: Long, table: RoutingTable): RoutingEntry = {
-    val missing = shipments.givenUp(index)
-    if (missing > 0) {
-      uncopied += missing
-      logWarning(s"query ${query.id}: $missing of the bins of step ${index + 1} of migration ${m.id} could not be copied " +
-        s"ahead, after several attempts; epoch $next reads them from the checkpoint and takes the longer for it; the " +
-        "executors' logs have the reasons")
-    }
-    entry(m, index, next, table)
-  }
-
-  private def isAtOnce(m: PlannedMigration): Boolean = !m.plan.isOnDemand && !isPrepared(m.options.isPrepared)
+  private def deliveryOf(plan: MigrationPlan, prepares: Boolean, index: Int, now: RoutingTable): Delivery =
+    if (!isShippable) Delivery.AtSwitch
+    else if (plan.isOnDemand) Delivery.OnDemand
+    else if (isPrepared(prepares)) Delivery.Ahead
+    else Some(splits(plan, index, now)).filter(_.nonEmpty).fold[Delivery](Delivery.AtSwitch)(Delivery.WholeFiles)
 
   /** Copies end with a run, and a run that ends by itself may have too few epochs for any. */
   private def isPrepared(wanted: Boolean): Boolean = wanted && !StepAtStart.endsByItself(query)
@@ -399,16 +364,6 @@ private[binshift] final class StepScheduler(
       statistics.operators.exists(o => o.isSized && moves.map(m => o.bytes(m.bin)).sum >= conf.bytesToSplit)
     }
     if (slots.nonEmpty || !isLarge) Map.empty else Splits.of(now, moves)
-  }
-
-  /** The step takes effect without copies: its bins are sent as of the switch, or come with all files of their owner. */
-  private def switch(
-      m: PlannedMigration, index: Int, next: Long, table: RoutingTable, begun: Map[Int, Int] = Map.empty): RoutingEntry = {
-    val moves = IndexedSeq(m.plan.steps(index).moves)
-    // A store that is closed at its commit sends nothing more.
-    if (!unloadsStores)
-      shipments.order(m.id, next, index, moves, isUrgent = true, isOnDemand = m.plan.isOnDemand && isShippable, begun)
-    entry(m, index, next, table)
   }
 
   private def entry(
@@ -439,7 +394,7 @@ private[binshift] final class StepScheduler(
 
   private def begin(m: PlannedMigration): Unit = {
     uncopied = 0
-    suspended = None
+    latest = None
     migration = Some(m)
   }
 

@@ -17,8 +17,8 @@ import org.apache.spark.sql.binshift.retention.SourceCheck
 private[binshift] final class StepSources(check: SourceCheck, stores: () => Option[SourceCheck.Stores]) extends Logging {
   import StepSources._
 
-  /** For how many epochs a step has waited for an answer. */
-  private var unanswered = 0
+  /** For how many epochs in a row there has been no answer. */
+  private var missed = 0
 
   /** Begins to look at the sources of step `index` and of the one after it, if there are any. Returns at once. */
   def look(m: PlannedMigration, index: Int): Unit = {
@@ -26,30 +26,30 @@ private[binshift] final class StepSources(check: SourceCheck, stores: () => Opti
     if (steps.nonEmpty) check.look(stores(), m.id, index, index + steps.size, steps.flatMap(_.moves).map(_.bin).toSet)
   }
 
+  /** What the checkpoint lacks to rebuild partitions from, in words; looks for nothing. */
+  def lost: Option[String] = check.whatIsLost
+
   /**
-   * Why step `index` cannot be decided yet; `None` if it can.
+   * For how many epochs in a row there has been no answer whether the checkpoint has all sources of step `index`; 0 if there is one.
    *
-   * @param next    the epoch that it is decided for
+   * @param next    the epoch that is decided
    * @param isFirst whether the run has just begun: then it loads all stores from the checkpoint, and fails if one cannot be
    */
-  def reasonAgainst(m: PlannedMigration, index: Int, next: Long, isFirst: Boolean): Option[String] = {
+  def unanswered(m: PlannedMigration, index: Int, next: Long, isFirst: Boolean): Int = {
     val age = check.lookedAt(m.id, index).map(next - _)
     // The step may still wait for something else. So the next answer is there before this one is too old.
     if (age.forall(_ >= AgeToLookAgain)) look(m, index)
-    val isAnswered = isFirst || age.exists(_ <= MaxAge)
-    unanswered = if (isAnswered) 0 else unanswered + 1
-    if (unanswered == MaxUnanswered + 1) logWarning(
+    missed = if (isFirst || age.exists(_ <= MaxAge)) 0 else missed + 1
+    if (missed == StepDecision.MaxUnanswered + 1) logWarning(
       s"step ${index + 1} of migration ${m.id} does not wait any more for an answer whether the checkpoint has all that its " +
-        s"bins could be rebuilt from: there was none for $MaxUnanswered epochs")
-    check.whatIsLost.orElse(Option.when(!isAnswered && unanswered <= MaxUnanswered)(
-        s"it is being looked whether the checkpoint has all that the bins of step ${index + 1} could be rebuilt from"))
+        s"bins could be rebuilt from: there was none for ${StepDecision.MaxUnanswered} epochs")
+    missed
   }
 }
 
 private object StepSources {
   /** Steps whose sources are looked at at a time, so that there is an epoch's time for each. */
   private val AtOnce = 2
-  private val MaxUnanswered = 10
   /** In epochs, of an answer. */
   private val MaxAge = 50
   private val AgeToLookAgain = 25

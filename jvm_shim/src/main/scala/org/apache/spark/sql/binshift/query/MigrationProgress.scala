@@ -4,7 +4,7 @@ import org.json4s.JObject
 import org.json4s.JsonDSL._
 
 import org.apache.spark.sql.binshift.internals.CommittedEpoch
-import org.apache.spark.sql.binshift.migration.{AuditView, CopyForecast}
+import org.apache.spark.sql.binshift.migration.{AuditView, CopyForecast, Reason}
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 
@@ -20,17 +20,19 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
  * @param givenUp        bins that could not be copied ahead
  * @param audit          the results of its steps' audits; `None` if this run has taken no step that is audited
  * @param misplaced      partitions that should run on another executor than they do
- * @param waitsBecause   the reason why the next step waits, if it waits for anything other than epochs and copies
+ * @param waits          what the next step waits for
  */
 private[binshift] final case class MigrationProgress(
     state: String, stepsDone: Int, scheduledEpoch: Option[Long], earliestEpoch: Option[Long], committedEpoch: Long,
     awaited: Option[Long], givenUp: Option[Long], misplaced: Option[Int], forecast: Option[CopyForecast],
-    waitsBecause: Option[String] = None, audit: Option[AuditView] = None) {
+    waits: Option[Reason] = None, audit: Option[AuditView] = None) {
 
   def toJson: JObject = ("state" -> state) ~ ("steps_done" -> stepsDone) ~ ("scheduled_epoch" -> scheduledEpoch) ~
     ("earliest_epoch" -> earliestEpoch) ~ ("committed_epoch" -> committedEpoch) ~ ("bins_awaited" -> awaited) ~
     ("forecast" -> forecast.map(_.toJson)) ~ ("bins_given_up" -> givenUp) ~ ("misplaced" -> misplaced) ~
-    ("waits_because" -> waitsBecause) ~ ("audit" -> audit.map(_.toJson))
+    ("waits" -> waits.map(_.text)) ~ ("audit" -> audit.map(_.toJson)) ~
+    // Deprecated: gone in 0.2.
+    ("waits_because" -> waits.collect { case Reason.Trouble(what) => what })
 }
 
 private[binshift] object MigrationProgress {
@@ -72,7 +74,8 @@ private[binshift] object MigrationProgress {
     val committed = CommittedEpoch.of(query)
     val outcome = s.outcomes.find(_.id == id)
     val mine = s.migration.filter(_.id == id)
-    val awaited = mine.flatMap(router.binsAwaited)
+    val outlook = mine.map(router.outlook)
+    val awaited = outlook.flatMap(_.awaited)
     // This doesn't use `isTriggerActive`, which is also true while Spark looks for data and finds none.
     def isIdle = s.planned.forall(_ <= committed) && !query.status.isDataAvailable
     val state =
@@ -80,19 +83,19 @@ private[binshift] object MigrationProgress {
         if (outcome.exists(_.cancelled) || mine.exists(router.isCancelled)) "cancelled" else "finished"
       } else if (!query.isActive) "stopped"
       else if (isIdle) "waiting"
-      else if (awaited.exists(_ > 0)) "preparing"
+      else if (awaited.isDefined) "preparing"
       else "running"
     MigrationProgress(
       state = state,
       stepsDone = outcome.map(_.steps).getOrElse(s.tables.stepsCommitted(id, committed)),
       scheduledEpoch = s.tables.newestOf(id).filter(_ > committed),
-      earliestEpoch = mine.flatMap(router.earliestEpoch),
+      earliestEpoch = outlook.flatMap(_.earliest),
       committedEpoch = committed,
       awaited = awaited,
-      givenUp = mine.map(router.binsGivenUp),
+      givenUp = outlook.map(_.givenUp),
       misplaced = mine.map(_ => router.misplaced),
       forecast = router.forecast(id),
-      waitsBecause = mine.flatMap(_ => router.waitsBecause),
+      waits = outlook.flatMap(_.waits),
       audit = router.auditOf(id))
   }
 }

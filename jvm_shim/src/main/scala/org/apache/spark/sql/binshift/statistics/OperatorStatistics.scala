@@ -10,13 +10,19 @@ private[binshift] final class OperatorStatistics(val id: Long, val name: String,
   private var stores = SortedMap.empty[String, StoreStatistics]
   /** The executor on which each partition ran last. */
   private var executors = Map.empty[Int, String]
+  /** Of the partitions that waited for copies in the last epoch. */
+  private var waiting = Map.empty[Int, String]
 
   def commit(reports: Iterable[StoreReport], table: RoutingTable): Unit = {
     val byStore = reports.groupBy(_.store)
     (byStore.keySet -- stores.keySet).foreach(add)
     stores.foreach { case (store, s) => s.commit(byStore.getOrElse(store, Nil), table) }
     executors = executors.filter(_._1 < table.partitions) ++ reports.map(r => r.partition -> r.executor)
+    waiting = reports.filter(_.awaited > 0).map(r => r.partition -> r.executor).toMap
   }
+
+  /** The partitions that waited for copies in the last epoch, with their executors. */
+  def awaiting: Map[Int, String] = waiting
 
   /** Reads and writes of a bin in the last epoch, in all stores. */
   def touches(bin: Int): Long = stores.values.map(s => s.reads(bin) + s.writes(bin)).sum

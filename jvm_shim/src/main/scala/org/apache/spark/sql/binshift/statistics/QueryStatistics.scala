@@ -76,6 +76,12 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
     synchronized(table.map(t => StatisticsSnapshot(epoch, t, operators.values.map(_.snapshot(t)).toSeq)))
   }
 
+  /** The partitions that waited for copies in the last committed epoch, with their executors. */
+  def awaiting(): Map[Int, String] = {
+    takeUpToCommitted()
+    synchronized(operators.values.flatMap(_.awaiting).toMap)
+  }
+
   /** Has the stores count the keys of the next epoch that will be planned. Returns the epoch planned last. */
   def sampleKeys(n: Int): Long = synchronized {
     keysWanted = math.max(keysWanted, n)

@@ -87,7 +87,7 @@ private[binshift] final class BinsPage(tab: BinsTab) extends WebUIPage("") {
     <h5>Migration</h5> ++
       <p>{
         s"${m.id} (${m.strategy}): ${m.done} of ${m.total} steps done" +
-          (if (m.awaited > 0) s"; copies of ${m.awaited} bins are awaited" else "")
+          m.waits.fold("")(waits => s"; the next step $waits")
       }</p> ++
       <div class="progress" style="max-width: 40em">
         <div class="progress-bar" style={s"width: ${100 * m.done / math.max(m.total, 1)}%"}></div>

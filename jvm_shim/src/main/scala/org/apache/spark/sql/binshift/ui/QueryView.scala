@@ -46,9 +46,12 @@ private[binshift] final case class QueryView(
   }
 }
 
-/** @param awaited bins whose copies the next step waits for */
+/**
+ * @param awaited bins whose copies the next step waits for
+ * @param waits   what it waits for, in words that go on after "the next step"
+ */
 private[binshift] final case class MigrationView(
-    id: String, strategy: String, done: Int, total: Int, awaited: Long)
+    id: String, strategy: String, done: Int, total: Int, awaited: Long, waits: Option[String])
 
 /**
  * The state and the load in one partition, over all operators of a query.
@@ -90,8 +93,9 @@ private[binshift] object QueryView {
     router.finishIfDone()
     val s = router.snapshot()
     val migration = s.migration.map { m =>
+      val outlook = router.outlook(m)
       MigrationView(m.id, m.plan.strategy, s.tables.stepsCommitted(m.id, CommittedEpoch.of(query)),
-        m.plan.steps.size, router.binsAwaited(m).getOrElse(0))
+        m.plan.steps.size, outlook.awaited.getOrElse(0), outlook.waits.map(_.text))
     }
     val statistics = QueryStatistics.of(query).snapshot()
     QueryView(s.planned, s.tables.current, migration, statistics.map(loads).getOrElse(Nil), statistics.map(_.epoch),

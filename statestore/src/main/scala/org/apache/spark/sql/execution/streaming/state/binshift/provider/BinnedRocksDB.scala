@@ -420,7 +420,7 @@ private[binshift] final class BinnedRocksDB(
         Utils.tryLogNonFatalError(RocksDBFields.beginFlush(this))
       }
       val isSized = conf.trackTotalNumberOfRows
-      statistics.report(version - 1, counts, isSized, Option.when(isSized && isWhole)(RocksDBFields.rows(this)))
+      statistics.report(version - 1, counts, isSized, Option.when(isSized && isWhole)(RocksDBFields.rows(this)), shipping.awaited)
     }
     result
   }

@@ -38,13 +38,14 @@ private[provider] final class EpochStatistics(store: StateStoreId, routing: Epoc
   /**
    * Reports the counts of `epoch`, which is committed.
    *
-   * @param size rows of the whole store, if they are known
+   * @param size    rows of the whole store, if they are known
+   * @param awaited bins whose copies the store waits for
    */
-  def report(epoch: Long, counts: BinCounts, isSized: Boolean, size: => Option[RowCounts]): Unit = {
+  def report(epoch: Long, counts: BinCounts, isSized: Boolean, size: => Option[RowCounts], awaited: => Int): Unit = {
     forget()
     try routing.reportAddress(epoch).foreach { address =>
         val hot = Option(keySample).toSeq.flatMap(_.hottest(routing.keysWanted(epoch)))
-        address.add(StoreReport.of(store, epoch, counts, isSized, size, hot).toBytes)
+        address.add(StoreReport.of(store, epoch, counts, isSized, size, awaited, hot).toBytes)
       }
     catch {
       // Statistics are not worth failing an epoch that is committed.

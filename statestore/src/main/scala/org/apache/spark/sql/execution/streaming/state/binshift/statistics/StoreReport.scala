@@ -14,12 +14,13 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreId
  *
  * @param size    rows of the whole store after the commit; `None` while bins that it owns are on their way
  * @param isSized whether Spark keeps count of rows; if not, only the numbers of reads and writes are meaningful
+ * @param awaited the bins whose copies the store still waits for before the next step
  * @param bins    the bins that were touched
  * @param hotKeys the keys that were touched most, if they were asked for
  */
 private[sql] final case class StoreReport(
     operator: Long, store: String, partition: Int, epoch: Long, executor: String, isSized: Boolean,
-    size: Option[RowCounts], bins: Seq[(Int, BinCount)], hotKeys: Seq[HotKey]) {
+    size: Option[RowCounts], awaited: Int, bins: Seq[(Int, BinCount)], hotKeys: Seq[HotKey]) {
 
   /** The part of the report that the driver counts while the epoch runs. */
   def rows: StoreRows = StoreRows(operator, store, partition, epoch, isSized, size.map(_.rows), bins.iterator.map(_._2.keys).sum)
@@ -34,6 +35,7 @@ private[sql] final case class StoreReport(
       writeVLong(out, s.rows)
       writeVLong(out, s.internal)
     }
+    writeVInt(out, awaited)
     writeVInt(out, bins.size)
     bins.foreach { case (bin, c) =>
       writeVInt(out, bin)
@@ -56,7 +58,7 @@ private[sql] object StoreReport {
     val in = new DataInputStream(new ByteArrayInputStream(bytes))
     val of = StoreRows.read(in)
     StoreReport(of.operator, of.store, of.partition, of.epoch, in.readUTF(), of.isSized,
-      Option.when(in.readBoolean())(RowCounts(readVLong(in), readVLong(in))),
+      Option.when(in.readBoolean())(RowCounts(readVLong(in), readVLong(in))), readVInt(in),
       Seq.fill(readVInt(in)) {
         readVInt(in) -> BinCount(readVLong(in), readVLong(in), readVLong(in), readVLong(in), readVLong(in),
           readVLong(in), readVLong(in), readVLong(in))
@@ -66,12 +68,12 @@ private[sql] object StoreReport {
 
   /** The report of a store that has just been committed. */
   private[binshift] def of(
-      id: StateStoreId, epoch: Long, counts: BinCounts, isSized: Boolean, size: Option[RowCounts],
+      id: StateStoreId, epoch: Long, counts: BinCounts, isSized: Boolean, size: Option[RowCounts], awaited: Int,
       hotKeys: Seq[HotKey]): StoreReport = {
     val bins = mutable.ArrayBuffer.empty[(Int, BinCount)]
     counts.foreachTouched((bin, count) => bins += bin -> count)
     StoreReport(id.operatorId, id.storeName, id.partitionId, epoch, SparkEnv.get.executorId, isSized, size,
-      bins.toSeq, hotKeys)
+      awaited, bins.toSeq, hotKeys)
   }
 }
 
