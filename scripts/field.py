@@ -44,7 +44,7 @@ class Part:
     packages: tuple[str, ...] = ()
 
 
-_CHECKPOINTS = "tests/field/test_checkpoints.py"
+_CHECKPOINTS, _CLAIMS = "tests/field/test_checkpoints.py", "tests/field/test_claims.py"
 PARTS = (
     Part(
         name="kafka",
@@ -56,7 +56,7 @@ PARTS = (
     ),
     Part(
         name="s3",
-        tests=(_CHECKPOINTS, "tests/field/test_s3_claims.py", "-k", "s3 and not at_any_instant"),
+        tests=(_CHECKPOINTS, _CLAIMS, "-k", "s3 and not at_any_instant"),
         tries="checkpoints of both formats: the query is rescaled, stopped, killed while bins move and at a "
         "step, converted; one of several executors dies; Spark's file manager that writes in one request",
         artifacts=(("s3a", "hadoop-aws"), ("s3a", "spark-hadoop-cloud_2.13")),
@@ -64,7 +64,7 @@ PARTS = (
     ),
     Part(
         name="hdfs",
-        tests=(_CHECKPOINTS, "-k", "hdfs"),
+        tests=(_CHECKPOINTS, _CLAIMS, "-k", "hdfs and not at_any_instant"),
         tries="the same on one executor, with the file manager that renames; `fsck` and other commands "
         "on a copy",
         artifacts=(("hdfs", "hadoop-client-minicluster"),),

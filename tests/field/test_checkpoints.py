@@ -11,7 +11,7 @@ import pytest
 
 from cluster.commands import Driver, DriverEndedError
 from cluster.standalone import Standalone
-from field.places import Place, hdfs_place, s3_place
+from field.places import Place
 from harness import STOCK
 
 pytestmark = [pytest.mark.field, pytest.mark.timeout(3600)]
@@ -21,12 +21,6 @@ MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 HALTING = {MANAGER: "binshift.tests.HaltingCheckpointFileManager"}
 #: Writes a file by one request, which it can abort, instead of by a rename.
 ABORTABLE = {MANAGER: "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"}
-
-
-@pytest.fixture(params=["s3", "hdfs"])
-def place(request: pytest.FixtureRequest) -> Place:
-    made = {"s3": s3_place, "hdfs": hdfs_place}[request.param]
-    return made(request.getfixturevalue(request.param))
 
 
 @pytest.fixture

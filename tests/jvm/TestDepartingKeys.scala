@@ -1,6 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.binshift
 
-import org.apache.spark.sql.execution.streaming.state.binshift.routing.{Move, ShippedBin, ShippingOrder}
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{Delivery, Move, ShippedBin, ShippingOrder}
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{DepartingKeys, DepartingRows, KeyBudget}
 
 /** Plays histories of writes for the tests. */
@@ -49,7 +49,7 @@ object TestDepartingKeys {
   def playTwoOrders(): String = {
     val move = Move(0, 0, 1)
     val ofOrders = Seq(1L, 2L).map { base =>
-      val order = ShippingOrder(s"$base", base, base, 0, IndexedSeq(Seq(move)), isUrgent = false, isOnDemand = false)
+      val order = ShippingOrder(s"$base", base, base, 0, IndexedSeq(Seq(move)), Delivery.Ahead)
       new DepartingRows(order, Seq(ShippedBin(move.bin, 0)))
     }
     ofOrders.head.onCommit(2)

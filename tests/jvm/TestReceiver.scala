@@ -3,7 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 import org.apache.spark.SparkContext
 import org.apache.spark.broadcast.Broadcast
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
-import org.apache.spark.sql.execution.streaming.state.binshift.routing.{Move, ShippingOrder}
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{Delivery, Move, ShippingOrder}
 
 /** A new owner that asks an old owner for bins which that one never sends. */
 object TestReceiver {
@@ -12,7 +12,7 @@ object TestReceiver {
 
 final class TestReceiver(broadcast: Broadcast[Int]) {
   private val order = ShippingOrder("order", broadcast.id, base = 1, firstStep = 0, IndexedSeq(Seq(Move(0, 0, 1))),
-    isUrgent = true, isOnDemand = true)
+    Delivery.OnDemand)
   private val shipment = new IncomingShipment(order, StateStoreId("checkpoint", 0, 0), 1, BackgroundConf(Map.empty))
 
   /** A task asks for a bin in epoch `begun` and looks for it at once. Returns why it won't come, if that is known. */

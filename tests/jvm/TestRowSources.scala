@@ -5,7 +5,7 @@ import java.io.File
 import org.apache.spark.SparkContext
 import org.apache.spark.broadcast.Broadcast
 import org.apache.spark.sql.execution.streaming.state.{RocksDBConf, StateStoreId}
-import org.apache.spark.sql.execution.streaming.state.binshift.routing.{Move, ShippingOrder}
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{Delivery, Move, ShippingOrder}
 
 /** Old owners that can be asked for rows, each by one new owner. */
 object TestRowSources {
@@ -14,7 +14,7 @@ object TestRowSources {
 
 final class TestRowSources(broadcast: Broadcast[Int], count: Int) {
   private val order = ShippingOrder("order", broadcast.id, base = 1, firstStep = 0,
-    IndexedSeq((0 until count).map(source => Move(source, source, count))), isUrgent = true, isOnDemand = true)
+    IndexedSeq((0 until count).map(source => Move(source, source, count))), Delivery.OnDemand)
   private val sources = (0 until count).map { source =>
     new RowSource(store(source), order, "attempt", Nil, new File("none"), RocksDBConf(), BackgroundConf(Map.empty))
   }

@@ -6,7 +6,7 @@ import org.apache.spark.{SparkContext, SparkEnv}
 import org.apache.spark.broadcast.Broadcast
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftConf
-import org.apache.spark.sql.execution.streaming.state.binshift.routing.{Move, ShippingOrder}
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{Delivery, Move, ShippingOrder}
 
 /** Partition 0's shipments to partitions 1 and 2, bin by bin on demand, and the receivers' replies. */
 object TestSentChunks {
@@ -17,7 +17,7 @@ object TestSentChunks {
 final class TestSentChunks(broadcast: Broadcast[Int], timeout: String, maxBytesInFlight: String) {
   private val store = StateStoreId("checkpoint", 0, 0)
   private val order = ShippingOrder("order", broadcast.id, base = 1, firstStep = 0, IndexedSeq(Seq(Move(0, 0, 1), Move(1, 0, 2))),
-    isUrgent = true, isOnDemand = true)
+    Delivery.OnDemand)
   private val sent = {
     val settings = Map("ship.timeout" -> timeout, "ship.maxBytesInFlight" -> maxBytesInFlight)
     new SentChunks(order, store, BackgroundConf(settings.map { case (name, value) => BinshiftConf.Prefix + name -> value }))

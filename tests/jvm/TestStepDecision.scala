@@ -1,5 +1,7 @@
 package org.apache.spark.sql.binshift.migration
 
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.Delivery
+
 /** What becomes of a step, for every combination of what may be known of it. */
 object TestStepDecision {
   import Delivery._

@@ -143,7 +143,7 @@ def test_epochs_go_on_while_no_bin_comes_with_another_number_of_partitions(histo
         migration = h.switching(after, {"keys": 120})
         # Bins that come on demand are not copied ahead.
         orders = json.loads((h.run.checkpoint / "binshift/shipping.json").read_text())["orders"]
-        assert [order["on_demand"] for order in orders] == [True]
+        assert [order["delivery"] for order in orders] == ["on-demand"]
         h.feed(*INPUTS.values())
         assert all(h.metrics(epoch)["binshiftBinsShipped"] == 0 for epoch in range(h.epoch))
     h.finish(migration)

@@ -6,6 +6,7 @@ import uuid
 from functools import partial
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 from binshift import AllAtOnce, Batched
@@ -206,6 +207,25 @@ def test_a_place_that_another_run_has_claimed_is_not_claimed_again(stream):
     run.start()
     run.run(2)
     assert counted(run) == counted_at_once(run)
+
+
+def test_an_epoch_that_a_refused_start_has_logged_anew_is_not_taken_for_the_one_before(stream):
+    """The run that ended in order has left a snapshot of the epoch that was taken out of the logs."""
+    run = stream(count_by_key, conf=ONE_EPOCH | {MIN_DELTAS: "1"}).start()
+    for epoch in range(3):
+        run.run(epoch)
+        assert until(partial(snapshots_are_newer, run, epoch))
+    run.stop()
+    run.forget(2, logs=LOGS)
+    run.feed(rows(4))
+    run.spark.conf.set(MIN_DELTAS, "1000")
+    with Fault("run.begin", "throw"):
+        run.start()
+        with pytest.raises(StreamingQueryException):
+            run.query.processAllAvailable()
+    assert (run.checkpoint / "offsets/2").exists()
+    assert stores_with(run, "*.zip", 2)
+    assert_goes_on_without_lost_snapshots(run)
 
 
 @pytest.mark.long

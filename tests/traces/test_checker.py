@@ -343,7 +343,7 @@ def test_a_life_whose_beginning_is_missing_is_not_checked(tmp_path: Path) -> Non
 
 def test_ways_that_were_under_way_for_one_partition_make_a_pair() -> None:
     lines = life(2)
-    ordered_ahead = {"order": "o", "epoch": 1, "base": 1, "on_demand": False, "urgent": False, "splits": {}}
+    ordered_ahead = {"order": "o", "epoch": 1, "base": 1, "delivery": "ahead", "splits": {}}
     after(
         lines,
         find(lines, "epoch", epoch=1),

@@ -23,6 +23,13 @@ WAYS = (
     "takeover",
     "files of deletions",
 )
+#: The ways of an order's bins, by its delivery. Bins that don't come with whole files are sent.
+_ORDERED = {
+    "ahead": "copied ahead",
+    "at-switch": "sent at the switch",
+    "on-demand": "bins on demand",
+    "whole-files": "sent at the switch",
+}
 #: A way of a partition, from one epoch to another.
 Span = tuple[str, int, int, int]
 
@@ -103,7 +110,7 @@ def _way(e: Event, is_leaving: bool) -> str | None:
 
 def _ordered(e: Event) -> Iterator[tuple[str, int]]:
     splits = {int(target): source for target, source in e.get("splits", {}).items()}
-    way = "bins on demand" if e["on_demand"] else "sent at the switch" if e["urgent"] else "copied ahead"
+    way = _ORDERED[e["delivery"]]
     for source, target, _ in e["moves"]:
         for partition in (source, target):
             yield ("split" if splits.get(target) == source else way), partition

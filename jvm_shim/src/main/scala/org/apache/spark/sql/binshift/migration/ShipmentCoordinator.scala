@@ -9,7 +9,7 @@ import org.apache.spark.sql.execution.{QueryExecution, SparkPlan}
 import org.apache.spark.sql.execution.streaming.state.binshift.{LogLine, Trace}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.ControlDir
 import org.apache.spark.sql.execution.streaming.state.binshift.provider.BinMetrics
-import org.apache.spark.sql.execution.streaming.state.binshift.routing.{Move, ShippingHint, ShippingOrder, StepRef}
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{Delivery, Move, ShippingHint, ShippingOrder, StepRef}
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 
@@ -33,21 +33,19 @@ private[binshift] final class ShipmentCoordinator(query: MicroBatchExecution, di
 
   /** Has bins copied as of version `base`, for `steps`, the first of which has number `firstStep`. */
   def order(
-      migration: String, base: Long, firstStep: Int, steps: IndexedSeq[Seq[Move]], isUrgent: Boolean,
-      isOnDemand: Boolean = false, splits: Map[Int, Int] = Map.empty): Unit = {
+      migration: String, base: Long, firstStep: Int, steps: IndexedSeq[Seq[Move]], delivery: Delivery): Unit = {
     val broadcast = query.sparkSession.sparkContext.broadcast(Array.emptyByteArray)
-    val order = ShippingOrder(
-      UUID.randomUUID().toString, broadcast.id, base, firstStep, steps, isUrgent, isOnDemand, splits)
+    val order = ShippingOrder(UUID.randomUUID().toString, broadcast.id, base, firstStep, steps, delivery)
     open = open :+ new OpenOrder(migration, order, broadcast)
     if (Trace.isOn) Trace("order", dir.checkpoint, "order" -> order.id, "epoch" -> (base - 1), "base" -> base,
       "migration" -> migration,
-      "urgent" -> isUrgent, "on_demand" -> isOnDemand, "splits" -> splits,
+      "delivery" -> delivery.name, "splits" -> order.splits,
       "moves" -> steps.flatten.groupMap(m => (m.source, m.target))(_.bin).toSeq.map { case ((source, target), bins) =>
         Seq[Any](source, target, Trace.ranges(bins))
       })
     ShippingOrder.write(dir, open.map(_.order))
     logInfo(LogLine("copies", "query" -> query.id, "epoch" -> (base - 1), "migration" -> migration,
-        "steps" -> s"${firstStep + 1}-${firstStep + steps.size}", "bins" -> steps.map(_.size).sum, "splits" -> splits.size,
+        "steps" -> s"${firstStep + 1}-${firstStep + steps.size}", "bins" -> steps.map(_.size).sum, "delivery" -> delivery.name,
         "order" -> order.id))
   }
 
@@ -100,7 +98,7 @@ private[binshift] final class ShipmentCoordinator(query: MicroBatchExecution, di
       .flatMap(_.metrics.get(metric)).map(_.value).sum
 
   /** The partitions that may be sending bins which have left them already. */
-  def sending: Set[Int] = open.iterator.map(_.order).filter(_.isUrgent).flatMap(_.steps.flatten).map(_.source).toSet
+  def sending: Set[Int] = open.iterator.map(_.order).filterNot(_.isAhead).flatMap(_.steps.flatten).map(_.source).toSet
 
   /** The bins that come on demand, and may be on their way at `epoch`. */
   def onTheWay(epoch: Long): Set[Int] =

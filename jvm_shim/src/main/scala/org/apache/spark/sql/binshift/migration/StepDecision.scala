@@ -2,6 +2,8 @@ package org.apache.spark.sql.binshift.migration
 
 import scala.annotation.tailrec
 
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.Delivery
+
 /**
  * Decides what becomes of the next step of a migration at one epoch. Partitions that are new are opened, empty, because bins are sent to
  * stores that are there:
@@ -86,23 +88,6 @@ private[migration] object StepDecision {
  */
 private[binshift] final case class Outlook(
     earliest: Option[Long], waits: Option[Reason], awaited: Option[Long], givenUp: Long)
-
-/** How the bins of a step come to their new owners. */
-private[migration] sealed trait Delivery
-
-private[migration] object Delivery {
-  /** They are copied before the step, and the copies follow their changes. */
-  case object Ahead extends Delivery
-
-  /** They are sent in the epoch of the step, or read from the checkpoint. */
-  case object AtSwitch extends Delivery
-
-  /** Each is fetched when it is first touched, after the step. */
-  case object OnDemand extends Delivery
-
-  /** @param splits new partitions that begin with all files of another one, with this one */
-  final case class WholeFiles(splits: Map[Int, Int]) extends Delivery
-}
 
 /**
  * What is known of the next step while the epoch before `epoch` is planned.

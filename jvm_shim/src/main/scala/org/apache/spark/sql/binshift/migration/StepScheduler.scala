@@ -12,7 +12,7 @@ import org.apache.spark.sql.binshift.statistics.QueryStatistics
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, LogLine}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ChangedKeys, ControlDir, Layout}
-import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingEntry, RoutingTable, StepRef}
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{Delivery, RoutingEntry, RoutingTable, StepRef}
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping.BackgroundConf
 
 /**
@@ -318,7 +318,7 @@ private[binshift] final class StepScheduler(
   }
 
   private def orderCopies(m: PlannedMigration, f: StepFacts, partitions: Int): Unit =
-    shipments.order(m.id, f.epoch, f.step, m.copiedTogether(f.step, partitions), isUrgent = false)
+    shipments.order(m.id, f.epoch, f.step, m.copiedTogether(f.step, partitions), Delivery.Ahead)
 
   /** The step takes effect with the copies that there are. */
   private def countGivenUp(m: PlannedMigration, f: StepFacts, missing: Long): Unit = if (missing > 0) {
@@ -335,13 +335,8 @@ private[binshift] final class StepScheduler(
         s"nothing has come for $maxEpochsToWait epochs; its bins are sent at the switch")
       shipments.abandon()
     }
-    val splits = delivery match {
-      case Delivery.WholeFiles(begun) => begun
-      case _ => Map.empty[Int, Int]
-    }
     // A store that is closed at its commit sends nothing more.
-    if (!unloadsStores) shipments.order(m.id, f.epoch, f.step, IndexedSeq(m.plan.steps(f.step).moves), isUrgent = true,
-      isOnDemand = delivery == Delivery.OnDemand, splits)
+    if (!unloadsStores) shipments.order(m.id, f.epoch, f.step, IndexedSeq(m.plan.steps(f.step).moves), delivery)
   }
 
   private def openedAtOnce(plan: MigrationPlan, index: Int): Int = {

@@ -155,7 +155,7 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
     TakeoverEpochs.requireLogged(query, run.epoch)
     def requireNewest(): Unit =
       if (dir.numbers(RunHistory.Dir).lastOption.exists(_ > claim)) throw anotherRun("has begun to go on with")
-    lost.delete(run.epoch, opening.isAgain, opening.hasIds, opening.history, () => requireNewest())
+    lost.delete(run.epoch, run.loggedAtMs, opening.hasIds, opening.history, () => requireNewest())
     writeLayout(opening, () => requireNewest())
     Faults.at("run.begun")
     TakeoverEpochs.requireLogged(query, run.epoch)

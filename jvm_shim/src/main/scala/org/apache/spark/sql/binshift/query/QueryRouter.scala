@@ -84,6 +84,8 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
 
   /** The epoch planned last in this run. */
   @volatile private var planned: Option[Long] = None
+  /** When it was logged; `None` in real-time mode, where an epoch is logged when it ends. */
+  private var loggedAtMs: Option[Long] = None
   /** True if the epoch planned last was logged by an earlier run. */
   private var isAgain = false
   /** The operators of the epoch planned last. */
@@ -145,6 +147,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       if (entry.epoch == epoch) previous.foreach(p => audits.expect(p.table, entry, binnedStores))
       tables = TablesInForce(Some(entry))
       planned = Some(epoch)
+      loggedAtMs = Option.when(slots.isEmpty)(StreamLogs.plannedAtMs(query))
       if (isFirst) changedKeys.foreach(c => logWarning(s"query ${query.id}: ${c.described}; its partitions cannot change"))
       // If the epoch is repeated, the requests that wait are left alone for now: another run may be alive, and serve them.
       if (isFirst) requests.foreach(_.start(servesNow = !runsAgain))
@@ -159,14 +162,13 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       if (Trace.isOn) trace(epoch, n, entry)
     }
     val entry = tables.current.get
-    val hint = RoutingHint(query.runId.toString, epoch, entry.name,
-      Option.when(slots.isEmpty)(StreamLogs.plannedAtMs(query)), sources.snapshotsWanted(stores, epoch))
+    val hint = RoutingHint(query.runId.toString, epoch, entry.name, loggedAtMs, sources.snapshotsWanted(stores, epoch))
     Epoch(layout.get, entry.table, arriving, shipments.onTheWay(epoch), hint, shippingHint,
       isStepNext = tables.scheduled.isDefined)
   }
 
   private def trace(epoch: Long, n: Int, entry: RoutingEntry): Unit = Trace("epoch", dir.checkpoint,
-    "run" -> query.runId, "epoch" -> epoch, "logged_at" -> Option.when(slots.isEmpty)(StreamLogs.plannedAtMs(query)),
+    "run" -> query.runId, "epoch" -> epoch, "logged_at" -> loggedAtMs,
     "named" -> Option.when(slots.isEmpty)(epoch).flatMap(query.offsetLog.get(_)).flatMap(SparkInternals.entryName).map(_.render),
     "entry" -> entry.name.render, "partitions" -> n, "again" -> isAgain, "scheduled" -> tables.scheduled.map(_.name.render),
     "ids" -> binned.flatMap(op => op.getStateInfo.stateStoreCkptIds.map(StatefulOperators.idOf(op) -> _)).toMap)
@@ -199,8 +201,9 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       scheduler.submit(id, planJson, optionsJson, layout.getOrElse(throw notPlannedYet()), changed,
         tables.current.getOrElse(throw notPlannedYet()), planned)
     }
-    // Waits for the check of the sources, because the first step would otherwise have to wait another epoch for it.
-    sources.await()
+    // Waits for the check of the sources, because the first step would otherwise have to wait another epoch for it. The stream's
+    // thread, which has the lock when it serves the requests that were left for a run, does not wait: its first epoch needs no check.
+    if (!Thread.holdsLock(this)) sources.await()
     migration
   }
 
@@ -324,7 +327,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       if (Trace.isOn && !isClosed) Trace("run ended", dir.checkpoint, "run" -> query.runId, "epoch" -> planned,
         "committed" -> CommittedEpoch.ofThisRun(query))
       if (!isClosed) for (epoch <- planned)
-        try RunEnd(query.runId.toString, epoch).write(dir)
+        try RunEnd(query.runId.toString, epoch, loggedAtMs).write(dir)
         catch {
           case NonFatal(e) => logWarning(
               s"query ${query.id}: the end of this run could not be recorded; the next start takes longer, because it " +

@@ -32,12 +32,12 @@ private[binshift] final class LostState(query: MicroBatchExecution, dir: Control
    * Called on the stream's thread, once the run has claimed its place.
    *
    * @param epoch         the first epoch of the run
-   * @param isAgain       whether an earlier run has logged it, or may be in the middle of it
+   * @param loggedAtMs    when it was logged; `None` if that is not known
    * @param history       the runs before
    * @param requireNewest fails if another run has claimed its place since
    */
-  def delete(epoch: Long, isAgain: Boolean, hasIds: Boolean, history: RunHistory, requireNewest: () => Unit): Unit = {
-    val end = RunEnd.read(dir).filter(_.excludesLost(history, epoch, isAgain))
+  def delete(epoch: Long, loggedAtMs: Option[Long], hasIds: Boolean, history: RunHistory, requireNewest: () => Unit): Unit = {
+    val end = RunEnd.read(dir).filter(_.excludesLost(history, epoch, loggedAtMs))
     // If an epoch was logged, but its run ended before planning it, it has left no state either.
     val kept = if (end.exists(_.epoch == epoch)) epoch + 1 else epoch
     val later = if (hasIds) (if (end.isDefined) Nil else versions.metadataAfter(epoch))

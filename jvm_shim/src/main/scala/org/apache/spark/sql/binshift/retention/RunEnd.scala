@@ -12,22 +12,26 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{Contr
  * With it, the next start doesn't have to list all stores (see [[LostVersions]]). It is a file of its own, because a run may learn of its
  * end only when the next one has begun. Then the file names a run that isn't the last one, and is ignored.
  *
- * @param epoch the last epoch that the run has planned; no store has state of a version after `epoch + 1`
+ * @param epoch      the last epoch that the run has planned; no store has state of a version after `epoch + 1`
+ * @param loggedAtMs when that epoch was logged; `None` if that is not known, as in real-time mode
  */
-private[binshift] final case class RunEnd(runId: String, epoch: Long) {
+private[binshift] final case class RunEnd(runId: String, epoch: Long, loggedAtMs: Option[Long]) {
 
   /**
    * True if there is certainly no state of lost epochs when a run begins with `begins`. Any such state from before the run that
    * ended was deleted when that run began.
    *
-   * @param runs    the runs that began before
-   * @param isAgain whether an earlier run has logged `begins`
+   * @param runs     the runs that began before
+   * @param beginsAt when `begins` was logged. If that was at another time than the run says, the epoch was taken out of the logs and
+   *                 logged anew, perhaps by a start that was refused.
    */
-  def excludesLost(runs: RunHistory, begins: Long, isAgain: Boolean): Boolean =
-    runs.runs.headOption.exists(_.runId == runId) && (begins == epoch + 1 || isAgain && begins == epoch)
+  def excludesLost(runs: RunHistory, begins: Long, beginsAt: Option[Long]): Boolean =
+    runs.runs.headOption.exists(_.runId == runId) &&
+      (begins == epoch + 1 || begins == epoch && loggedAtMs.exists(beginsAt.contains))
 
   def write(dir: ControlDir): Unit = dir.write(RunEnd.File,
-    ("format" -> RunEnd.FormatVersion) ~ ("run" -> runId) ~ ("epoch" -> epoch))
+    ("format" -> RunEnd.FormatVersion) ~ ("run" -> runId) ~ ("epoch" -> epoch) ~ ("logged_at" -> loggedAtMs.map(
+      ControlDir.timeOf)))
 }
 
 private[binshift] object RunEnd {
@@ -39,7 +43,8 @@ private[binshift] object RunEnd {
     try dir.decoded(File) { json =>
         implicit val formats: Formats = DefaultFormats
         Option.when((json \ "format").extractOpt[Int].contains(FormatVersion))(
-          RunEnd((json \ "run").extract[String], (json \ "epoch").extract[Long]))
+          RunEnd((json \ "run").extract[String], (json \ "epoch").extract[Long],
+            (json \ "logged_at").extractOpt[String].map(ControlDir.millisOf)))
       }.flatten
     catch {
       case _: BinshiftException => None

@@ -46,8 +46,8 @@ private[binshift] final class SourceCheck(
   private var answer = Option.empty[(Steps, Long)]
   /** The missing files that are known, by partition. */
   private var lost = Map.empty[Int, String]
-  /** The epoch at which each of these partitions was asked for a snapshot. */
-  private var askedAt = Map.empty[Int, Long]
+  /** The epochs at which each of these partitions was first and last asked for a snapshot. */
+  private var asked = Map.empty[Int, (Long, Long)]
 
   /**
    * Begins to check the partitions that give bins away in some steps, after the look that is under way.
@@ -72,8 +72,17 @@ private[binshift] final class SourceCheck(
   /** Describes what is missing; empty if all partitions can be rebuilt, as far as is known. */
   def whatIsLost: Option[String] = synchronized(lost.toSeq.sorted.headOption.map { case (partition, what) =>
     s"partition $partition${if (lost.size > 1) s" and ${lost.size - 1} more" else ""} cannot be rebuilt from the checkpoint, " +
-      s"which lacks $what; a snapshot is made"
+      s"which lacks $what; ${repair(partition)}"
   })
+
+  /** Jobs that a sink submits from threads of its own carry no requests, so their stores only make the snapshots that are due. */
+  private def repair(partition: Int): String = asked.get(partition) match {
+    case None => "the next epoch asks its stores for a snapshot"
+    case Some((first, last)) if last == first => s"epoch $first has asked its stores for a snapshot"
+    case Some((first, last)) =>
+      s"epochs $first to $last have asked its stores for a snapshot in vain, so it waits for the one that is due after " +
+        s"${conf.minDeltasForSnapshot} epochs (${SQLConf.STATE_STORE_MIN_DELTAS_FOR_SNAPSHOT.key})"
+  }
 
   /**
    * The partitions whose stores should make a snapshot at `epoch`, which is being planned, perhaps not for the first time. An
@@ -82,10 +91,11 @@ private[binshift] final class SourceCheck(
   def snapshotsWanted(stores: => Option[Stores], epoch: Long): Set[Int] = synchronized {
     if (lost.isEmpty) Set.empty
     else {
-      val asked = lost.keySet.filter(p => askedAt.get(p).forall(at => at == epoch || epoch - at >= EpochsBetweenAsking))
-      askedAt = askedAt.filter(a => lost.contains(a._1)) ++ asked.map(_ -> epoch)
+      val wanted =
+        lost.keySet.filter(p => asked.get(p).forall { case (_, at) => at == epoch || epoch - at >= EpochsBetweenAsking })
+      asked = asked.filter(a => lost.contains(a._1)) ++ wanted.map(p => p -> (asked.get(p).fold(epoch)(_._1), epoch))
       stores.foreach(s => begin(Request(s, None, isOfAll = false)))
-      asked
+      wanted
     }
   }
 

@@ -17,15 +17,30 @@ import org.json4s.JsonDSL._
  * @param broadcast number of a Spark broadcast. The shipments are its blocks, so destroying the broadcast removes what is left of
  *                  them from all executors.
  * @param firstStep  position of the first of `steps` in the migration's plan
- * @param isUrgent   whether the moves take effect at `base`, so that an epoch waits for the bins
- * @param isOnDemand whether, in addition, each bin is fetched when it is first touched. Bins then travel one by one, each as a
- *                   part of its own.
- * @param splits     maps partitions that are empty at `base` to the partition with whose files they begin. Bins that move between
- *                   the two travel as rows only if a store has families that are read in order.
+ * @param delivery  how the bins come to their new owners. Unless they are copied ahead, the moves take effect at `base`.
  */
 private[sql] final case class ShippingOrder(
     id: String, broadcast: Long, base: Long, firstStep: Int, steps: IndexedSeq[Seq[Move]],
-    isUrgent: Boolean, isOnDemand: Boolean, splits: Map[Int, Int] = Map.empty) {
+    delivery: Delivery) {
+
+  def isAhead: Boolean = delivery == Delivery.Ahead
+
+  def isOnDemand: Boolean = delivery == Delivery.OnDemand
+
+  /** Whether the epoch `base` waits for the bins. */
+  def isAtSwitch: Boolean = !isAhead && !isOnDemand
+
+  /**
+   * Whether the switch at `version` may take anything that this order brings. An order whose bins aren't copied ahead is for its base
+   * alone. Later, what a store still has of it is out of date, even if the same bins move between the same partitions again.
+   */
+  def serves(version: Long): Boolean = isAhead || version == base
+
+  /** Maps partitions to the one with whose files they begin. */
+  def splits: Map[Int, Int] = delivery match {
+    case Delivery.WholeFiles(begun) => begun
+    case _ => Map.empty
+  }
 
   /** The bins that leave `partition`, with their steps, by the partition that they go to. */
   def leaving(partition: Int): Map[Int, Seq[ShippedBin]] = shipped(_.source == partition, _.target)
@@ -60,7 +75,7 @@ private[binshift] final case class ShippedBin(bin: Int, step: Int)
 
 private[sql] object ShippingOrder {
   val File = "shipping.json"
-  private val FormatVersion = 1
+  private val FormatVersion = 2
 
   def read(dir: ControlDir): Seq[ShippingOrder] = dir.decoded(File)(fromJson).getOrElse(Nil)
 
@@ -77,9 +92,14 @@ private[sql] object ShippingOrder {
         (o \ "steps").children.map(_.children.map { m =>
           val numbers = m.extract[Array[Int]]
           Move(numbers(0), numbers(1), numbers(2))
-        }).toIndexedSeq, (o \ "urgent").extract[Boolean], (o \ "on_demand").extract[Boolean],
-        (o \ "splits").children.map(_.extract[Array[Int]]).map(pair => pair(0) -> pair(1)).toMap)
+        }).toIndexedSeq, delivery(o))
     }
+  }
+
+  private def delivery(order: JValue)(implicit formats: Formats): Delivery = {
+    val splits = (order \ "splits").children.map(_.extract[Array[Int]]).map(pair => pair(0) -> pair(1)).toMap
+    val name = (order \ "delivery").extract[String]
+    Delivery.of(name, splits).getOrElse(throw new IllegalArgumentException(s"no delivery is called '$name'"))
   }
 
   def write(dir: ControlDir, orders: Seq[ShippingOrder]): Unit =
@@ -88,7 +108,7 @@ private[sql] object ShippingOrder {
 
   private def toJson(o: ShippingOrder): JValue =
     ("id" -> o.id) ~ ("broadcast" -> o.broadcast) ~ ("base" -> o.base) ~ ("first_step" -> o.firstStep) ~
-      ("urgent" -> o.isUrgent) ~ ("on_demand" -> o.isOnDemand) ~
+      ("delivery" -> o.delivery.name) ~
       ("steps" -> o.steps.map(_.map(m => List(m.bin, m.source, m.target)).toList).toList) ~
       ("splits" -> o.splits.toList.sorted.map { case (target, source) => List(target, source) })
 }

@@ -8,9 +8,9 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreId
  *
  * Used with the copy's lock.
  *
- * @param isUrgent whether a task waits for the copy
+ * @param isAhead whether no task waits for the copy
  */
-private[binshift] final class CopyFailures(source: StateStoreId, target: Int, isUrgent: Boolean) extends Logging {
+private[binshift] final class CopyFailures(source: StateStoreId, target: Int, isAhead: Boolean) extends Logging {
   import CopyFailures._
 
   private var failures = 0
@@ -30,7 +30,7 @@ private[binshift] final class CopyFailures(source: StateStoreId, target: Int, is
     failures += 1
     val isDamaged = e.isInstanceOf[DamagedShipment]
     // A task that waits for an urgent copy should read the checkpoint itself, rather than wait for another failure.
-    val isAnew = if (isUrgent) isDamaged && !wasStaged else failures <= MaxFailures
+    val isAnew = if (isAhead) failures <= MaxFailures else isDamaged && !wasStaged
     if (isAnew) {
       val pauseMs = if (isDamaged && failures == 1) 0L else PauseMs << failures
       retryAt = System.nanoTime() + pauseMs * 1000000

@@ -49,7 +49,7 @@ private[binshift] final class Exporter(
   private val linked = new File(dir, "linked")
   private val ordered = families.filter(_.family.isReadInOrder)
   private val removals =
-    Option.when(ordered.nonEmpty && !order.isUrgent)(new RemovalFiles(new File(dir, "removals"), db.conf))
+    Option.when(ordered.nonEmpty && order.isAhead)(new RemovalFiles(new File(dir, "removals"), db.conf))
 
   private val madeAt = System.nanoTime()
   private val mustSnapshot = RocksDBFields.mustSnapshot(db)
@@ -283,7 +283,7 @@ private[binshift] final class Exporter(
   /** The pace counts uncompressed rows, because handling rows is what takes time. */
   private def publish(target: Int, index: Int, chunk: Array[Byte], size: Int): Unit = {
     if (order.isOnDemand) ShippingThreads.charge(size, conf.maxBytesPerSecond, conf.areAllCoresBusy)
-    else if (!order.isUrgent) ShippingThreads.pace(size, conf.maxBytesPerSecond, conf.areAllCoresBusy)
+    else if (order.isAhead) ShippingThreads.pace(size, conf.maxBytesPerSecond, conf.areAllCoresBusy)
     Faults.at("export.chunk", store.partitionId)
     chunks.send(target, index, Faults.change("export.chunk", chunk))
   }

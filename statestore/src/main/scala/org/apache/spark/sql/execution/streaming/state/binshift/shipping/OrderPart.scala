@@ -39,7 +39,7 @@ private[shipping] final class OrderPart(
   def counts: Option[DepartingRows] = departing
 
   /** True if a prepared step takes effect at the next epoch, and bins arrive here or leave with it. */
-  def isDueHere: Boolean = isDue && !order.isUrgent && (arriving.values ++ leaving.values).exists(_.exists(_.step == next))
+  def isDueHere: Boolean = isDue && order.isAhead && (arriving.values ++ leaving.values).exists(_.exists(_.step == next))
 
   def awaitLinks(): Unit = {
     exporter.foreach(_.awaitLinks())
@@ -61,10 +61,11 @@ private[shipping] final class OrderPart(
     departing.foreach(_.onCommit(version))
     if (version == order.base && (leaving.nonEmpty || splits.nonEmpty)) {
       Faults.at("export.begin", store.partitionId)
+      // Read at once, because another attempt of the task may replace the file.
+      val attempt = CommittedFile.attempt(store, version, checkpointId, arguments.hadoopConf)
       db.requireAllBins()
       exporter.foreach(_.cancel())
       splitting.foreach(_.close())
-      val attempt = CommittedFile.attempt(store, version, checkpointId, arguments.hadoopConf)
       splitting = Option.when(splits.nonEmpty)(new SplitSource(store, order, attempt, db, arguments.useColumnFamilies))
       exporter = Option.when(leaving.nonEmpty)(new Exporter(store, rows.order, attempt, conf, db, arguments.useColumnFamilies))
       departing.foreach(_.close())
@@ -90,7 +91,7 @@ private[shipping] final class OrderPart(
   } yield (copy, step)
 
   def onDemand(version: Long, source: Int, bins: Seq[Int]): Option[StagedBins] = staged.filter { _ =>
-    order.isOnDemand && order.base == version &&
+    order.isOnDemand &&
     arriving.getOrElse(source, Nil).map(_.bin).sorted == bins.sorted
   }
 
@@ -104,7 +105,7 @@ private[shipping] final class OrderPart(
     val split = splitting.filterNot(_ => RocksDBFields.mustSnapshot(db)).flatMap(_.left)
       .map(CountedLater(splits.values.flatten.toSeq, _, isOnDemand = false))
     val counts = sent.toSeq ++ split
-    Option.when((order.isOnDemand || split.nonEmpty) && order.base == version &&
+    Option.when((order.isOnDemand || split.nonEmpty) &&
       counts.nonEmpty && counts.flatMap(_.bins).sorted == bins.sorted)(counts)
   }
 
@@ -117,7 +118,7 @@ private[shipping] final class OrderPart(
   }
 
   /** True if this store, which is empty, begins with the files of `source` at `version`, with `bins` as its own. */
-  def isSplit(version: Long, source: Int, bins: Seq[Int]): Boolean = order.base == version && !isReadInOrder &&
+  def isSplit(version: Long, source: Int, bins: Seq[Int]): Boolean = !isReadInOrder &&
     order.splitTo(store.partitionId).exists { case (from, all) => from == source && all.sorted == bins.sorted }
 
   private def peer(partition: Int): StateStoreId = store.copy(partitionId = partition)
@@ -160,7 +161,7 @@ private[shipping] final class OrderPart(
    * switch is over. A store that is loaded for the first time has no column families before its first commit.
    */
   private def stageFrom(version: Long): Unit =
-    if (staged.isEmpty && arriving.nonEmpty && (version == order.base || version > order.base && !order.isUrgent)) {
+    if (staged.isEmpty && arriving.nonEmpty && (version == order.base || version > order.base && order.isAhead)) {
       val dir = new File(db.localRootDir.getParentFile, s"binshift-staged-${UUID.randomUUID()}")
       val families = ColumnFamily.numbered(db, arguments.useColumnFamilies).map(f => f.family.name -> f).toMap
       val copies = arriving.map { case (source, bins) =>

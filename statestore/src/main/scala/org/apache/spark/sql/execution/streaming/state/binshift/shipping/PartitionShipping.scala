@@ -75,7 +75,7 @@ private[binshift] final class PartitionShipping(
   private def neededFor(hint: ShippingHint): Option[Long] =
     try {
       routing.shippingOrder(hint.order).filter { order =>
-        !order.isUrgent && order.leaving(store.partitionId).values.flatten.exists(_.step >= hint.next)
+        order.isAhead && order.leaving(store.partitionId).values.flatten.exists(_.step >= hint.next)
       }.map(_.base - 1)
     } catch {
       case NonFatal(e) =>
@@ -124,37 +124,39 @@ private[binshift] final class PartitionShipping(
   /** Bytes of rows that were copied so far, for all steps. Doesn't shrink while an order is open. */
   def bytesCopied: Long = parts.map(_.bytesCopied).sum
 
+  private def serving(version: Long): Iterator[OrderPart] = parts.iterator.filter(_.order.serves(version))
+
   /** The copy of `bins`, which come from `source` with the switch at `version`, and their step. */
   def find(version: Long, source: Int, bins: Seq[Int]): Option[(StagedCopy, Int)] = {
     // The time of this task isn't comparable with others, because it makes a switch.
     times.forget()
-    parts.iterator.flatMap(_.find(version, source, bins)).nextOption()
+    serving(version).flatMap(_.find(version, source, bins)).nextOption()
   }
 
   /** The copies through which `bins` come on demand, if they do so from `source` with the switch at `version`. */
   def onDemand(version: Long, source: Int, bins: Seq[Int]): Option[StagedBins] =
-    parts.iterator.flatMap(_.onDemand(version, source, bins)).nextOption()
+    serving(version).flatMap(_.onDemand(version, source, bins)).nextOption()
 
   /**
    * The counters for rows of `bins`, all of which leave at `version`, on demand or with whole files. Each counts some of the
    * bins.
    */
   def leavingUncounted(version: Long, bins: Seq[Int]): Option[Seq[CountedLater]] =
-    parts.iterator.flatMap(_.leavingUncounted(version, bins)).nextOption()
+    serving(version).flatMap(_.leavingUncounted(version, bins)).nextOption()
 
   /** The files with which this store begins at `version`, with `bins` of `source`, if they are on this executor. */
   def split(version: Long, source: Int, bins: Seq[Int]): Option[SplitOffer] = {
     times.forget()
-    parts.iterator.flatMap(_.split(version, source, bins)).nextOption()
+    serving(version).flatMap(_.split(version, source, bins)).nextOption()
   }
 
   /** True if this store, which is empty, begins with the files of `source` at `version`, with `bins` as its own. */
-  def isSplit(version: Long, source: Int, bins: Seq[Int]): Boolean = parts.exists(_.isSplit(version, source, bins))
+  def isSplit(version: Long, source: Int, bins: Seq[Int]): Boolean = serving(version).exists(_.isSplit(version, source, bins))
 
   /** The number of rows of `bins`, all of which leave at `version`, and how to drop them, if their rows were counted. */
   def departed(version: Long, bins: Seq[Int]): Option[DepartedBins] = {
     times.forget()
-    parts.iterator.flatMap(_.departed(version, bins)).nextOption()
+    serving(version).flatMap(_.departed(version, bins)).nextOption()
   }
 
   def close(): Unit = {

@@ -33,7 +33,7 @@ private[shipping] final class SentChunks(order: ShippingOrder, store: StateStore
   /** On demand, a receiver that fetches nothing keeps others waiting, and those give up after the timeout. */
   private val patienceNs = {
     val timeoutNs = conf.timeoutMs * 1000000L
-    if (order.isOnDemand && targets.size > 1) timeoutNs / 2 else timeoutNs * (if (order.isUrgent) 2 else 10)
+    if (order.isOnDemand && targets.size > 1) timeoutNs / 2 else timeoutNs * (if (order.isAhead) 10 else 2)
   }
   private var isClosed = false
   private var isWatched = false

@@ -74,7 +74,7 @@ private[binshift] final class SourceFollower private (
    */
   private def end(isBusy: Boolean): Unit = synchronized {
     isRunning = false
-    val isAwaited = order.isUrgent && (!order.isOnDemand || copies.exists(_.isAskedFor))
+    val isAwaited = order.isAtSwitch || order.isOnDemand && copies.exists(_.isAskedFor)
     val longest = if (isAwaited) MinDelayMs else MaxDelayMs
     delayMs = if (isBusy || isWoken) MinDelayMs else math.min(delayMs * 2, longest)
     if (copies.exists(!_.isFailed)) schedule(if (isBusy) pauseMs else if (isWoken) 0 else delayMs)
@@ -85,7 +85,7 @@ private[binshift] final class SourceFollower private (
    * waits for it, the next epoch takes it, or it has fallen behind.
    */
   private def pauseMs: Long =
-    if (order.isUrgent && !order.isOnDemand || copies.exists(_.isHurried) || ExecutorLoad.hasFreeCore) 0 else BusyDelayMs
+    if (order.isAtSwitch || copies.exists(_.isHurried) || ExecutorLoad.hasFreeCore) 0 else BusyDelayMs
 
   /** @return whether something was done, so that more may be possible */
   private def bringOn(): Boolean = {
@@ -102,7 +102,7 @@ private[binshift] final class SourceFollower private (
    * version instead of the order's base, which may have been deleted.
    */
   private def readCheckpoint(all: Seq[StagedCopy], begun: Long): Boolean = {
-    val base = if (order.isUrgent) order.base else begun
+    val base = if (order.isAhead) begun else order.base
     val wanting = if (begun < order.base) Nil else all.filter(_.wantsCheckpoint)
     if (wanting.isEmpty) false
     else {
@@ -132,7 +132,7 @@ private[binshift] final class SourceFollower private (
 
   /** Applies the next changelog to the copies that are furthest behind. */
   private def follow(all: Seq[StagedCopy], begun: Long): Boolean = {
-    val following = all.filter(c => c.isStaged && !order.isUrgent)
+    val following = all.filter(c => c.isStaged && order.isAhead)
     following.map(_.version).minOption.filter(_ < begun).exists { version =>
       val group = following.filter(_.version == version)
       try {

@@ -48,7 +48,7 @@ private[binshift] final class StagedBins(
    */
   def copyFrom(source: Int): Option[StagedCopy] =
     copies.find(_.sourcePartition == source).filter { copy =>
-      while (order.isUrgent && !copy.isStaged && !copy.isFailed && isProgressing(source)) Thread.sleep(StagedBins.PollMs)
+      while (!order.isAhead && !copy.isStaged && !copy.isFailed && isProgressing(source)) Thread.sleep(StagedBins.PollMs)
       copy.isStaged
     }
 

@@ -55,7 +55,7 @@ private[binshift] final class StagedCopy(
   private var attempt: Option[String] = None
   /** Bytes that were read from the checkpoint and aren't charged to the pace yet. */
   private var uncharged = 0L
-  private val failures = new CopyFailures(source, target, order.isUrgent)
+  private val failures = new CopyFailures(source, target, order.isAhead)
   private val catchUp = new CatchUp
 
   private val lock = new ReentrantLock()
@@ -80,7 +80,7 @@ private[binshift] final class StagedCopy(
   /** True if a step should wait for it: it is incomplete, or behind its source and catching up. */
   def isAwaited: Boolean = state match {
     case Failed => false
-    case Staged => !order.isUrgent && catchUp.isAwaited(epoch, epoch - equalTo)
+    case Staged => order.isAhead && catchUp.isAwaited(epoch, epoch - equalTo)
     case _ => true
   }
 
@@ -88,7 +88,7 @@ private[binshift] final class StagedCopy(
   def isHurried: Boolean = isAskedFor || due.nonEmpty || state == Staged && epoch - equalTo > CatchUp.MaxLag
 
   /** True if its pieces are fetched without keeping to the pace, because an epoch waits for them. */
-  private def isUnpaced: Boolean = order.isUrgent && !order.isOnDemand || isHurried
+  private def isUnpaced: Boolean = order.isAtSwitch || isHurried
 
   /** True while a task waits for a bin of it that comes on demand. */
   def isAskedFor: Boolean = System.nanoTime() - askedAt < AskedNs
@@ -261,7 +261,7 @@ private[binshift] final class StagedCopy(
     attempt = None
     equalTo = version
     mapping.clear()
-    parts.begin(step => order.isUrgent || step >= next)
+    parts.begin(step => !order.isAhead || step >= next)
   }
 
   /** Called when the checkpoint couldn't be read. */
@@ -276,7 +276,7 @@ private[binshift] final class StagedCopy(
     uncharged += key.length + value.length
     if (uncharged >= ChargedBytes) {
       // With an urgent order, a task may wait for this copy, or for one that is read together with it.
-      if (!order.isUrgent) ShippingThreads.receivedOfCheckpoint(uncharged, conf.maxBytesPerSecond, conf.areAllCoresBusy)
+      if (order.isAhead) ShippingThreads.receivedOfCheckpoint(uncharged, conf.maxBytesPerSecond, conf.areAllCoresBusy)
       uncharged = 0
     }
     true
@@ -351,7 +351,7 @@ private[binshift] final class StagedCopy(
   private def finishFetching(ids: SourceIds): Boolean = {
     requireCommitted(ids.of(order.base, epoch))
     val all = files.finish()
-    changes = Option.when(!order.isUrgent)(
+    changes = Option.when(order.isAhead)(
       new CopiedChanges(all, files, families.values, arguments, new File(dir, s"changes-${failures.count}")))
     Faults.at("stage.done", target)
     state = Staged
