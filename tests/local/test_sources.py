@@ -127,7 +127,7 @@ def test_a_step_goes_on_though_the_checkpoint_does_not_say_for_some_epochs_what_
 @pytest.mark.long
 def test_a_store_that_finds_a_file_gone_when_it_cleans_up_makes_a_snapshot_and_deletes_nothing(stream):
     run = stream(count_by_key, conf=ONE_EPOCH | NO_BATCHES | {MIN_DELTAS: "1", RETAIN: "2"}).start()
-    # A cleanup has nothing to delete without an older snapshot, and maintenance uploads only the last of several.
+    # A cleanup has nothing to delete without an older snapshot. Maintenance uploads the last of several alone.
     run.run(0, 1)
     assert until(lambda: snapshots_of(run, 0)[-1:] == [2])
     run.run(2, 3)
