@@ -149,7 +149,7 @@ INSTANTS = [
     "before:/state/0/0/4*.changelog",
     "before:/commits/3",
     "after:/commits/3",
-    "before:/state/0/0/*.zip",
+    "before:/state/0/0/6*.zip",
     "delete:/binshift/plans/*.json",
 ]
 
