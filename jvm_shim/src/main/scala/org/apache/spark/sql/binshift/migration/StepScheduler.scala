@@ -226,9 +226,12 @@ private[binshift] final class StepScheduler(
     tables.scheduled.orElse(tables.current).filter(_ => migration.isEmpty && plan.steps.nonEmpty)
       .map(now => earliest(factsOfPlan(plan, isPrepared, 0, now, last + 2)))
 
-  private def factsOf(m: PlannedMigration, index: Int, now: RoutingEntry, next: Long): StepFacts =
+  private def factsOf(m: PlannedMigration, index: Int, now: RoutingEntry, next: Long): StepFacts = {
+    val isOrdered = shipments.covers(m.id, index)
+    def total = m.plan.steps(index).moves.size.toLong * storesPerPartition()
     factsOfPlan(m.plan, m.options.isPrepared, index, now, next).copy(startEpoch = m.options.startEpoch.getOrElse(0),
-      isOrdered = shipments.covers(m.id, index), copies = copies(m, index))
+      isOrdered = isOrdered, copies = if (isOrdered) shipments.copies(index, total) else None)
+  }
 
   /** Of a plan that is submitted now. If it doesn't fit, its moves may be from partitions that don't exist. */
   private def factsOfPlan(plan: MigrationPlan, isPrepared: Boolean, index: Int, now: RoutingEntry, next: Long): StepFacts = {
@@ -239,10 +242,6 @@ private[binshift] final class StepScheduler(
       if (fits) deliveryOf(plan, isPrepared, index, now.table) else Delivery.AtSwitch, isOrdered = false, copies = None,
       maxEpochsToWait, fits)
   }
-
-  private def copies(m: PlannedMigration, index: Int): Option[CopyState] =
-    if (shipments.covers(m.id, index)) shipments.copies(index, m.plan.steps(index).moves.size.toLong * storesPerPartition())
-    else None
 
   /**
    * The table of epoch `next`, if it differs from `now`; orders the copies that later steps need.

@@ -30,8 +30,8 @@ private[binshift] final case class RunEnd(runId: String, epoch: Long, loggedAtMs
       (begins == epoch + 1 || begins == epoch && loggedAtMs.exists(beginsAt.contains))
 
   def write(dir: ControlDir): Unit = dir.write(RunEnd.File,
-    ("format" -> RunEnd.FormatVersion) ~ ("run" -> runId) ~ ("epoch" -> epoch) ~ ("logged_at" -> loggedAtMs.map(
-      ControlDir.timeOf)))
+    ("format" -> RunEnd.FormatVersion) ~ ("run" -> runId) ~ ("epoch" -> epoch) ~
+      ("logged_at" -> loggedAtMs.map(ControlDir.timeOf)))
 }
 
 private[binshift] object RunEnd {

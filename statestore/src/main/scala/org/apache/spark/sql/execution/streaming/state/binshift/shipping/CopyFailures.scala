@@ -29,7 +29,7 @@ private[binshift] final class CopyFailures(source: StateStoreId, target: Int, is
   def isAnewAfter(e: Throwable, wasStaged: Boolean): Boolean = {
     failures += 1
     val isDamaged = e.isInstanceOf[DamagedShipment]
-    // A task that waits for an urgent copy should read the checkpoint itself, rather than wait for another failure.
+    // A task that waits for a copy should read the checkpoint itself, rather than wait for another failure.
     val isAnew = if (isAhead) failures <= MaxFailures else isDamaged && !wasStaged
     if (isAnew) {
       val pauseMs = if (isDamaged && failures == 1) 0L else PauseMs << failures

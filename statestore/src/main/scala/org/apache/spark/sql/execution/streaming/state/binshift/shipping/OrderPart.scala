@@ -85,21 +85,19 @@ private[shipping] final class OrderPart(
 
   def bytesCopied: Long = staged.map(_.bytesCopied).getOrElse(0L)
 
-  def find(version: Long, source: Int, bins: Seq[Int]): Option[(StagedCopy, Int)] = for {
+  def find(source: Int, bins: Seq[Int]): Option[(StagedCopy, Int)] = for {
     step <- stepOf(arriving.getOrElse(source, Nil), bins)
     copy <- staged.flatMap(_.copyFrom(source))
   } yield (copy, step)
 
-  def onDemand(version: Long, source: Int, bins: Seq[Int]): Option[StagedBins] = staged.filter { _ =>
-    order.isOnDemand &&
-    arriving.getOrElse(source, Nil).map(_.bin).sorted == bins.sorted
+  def onDemand(source: Int, bins: Seq[Int]): Option[StagedBins] = staged.filter { _ =>
+    order.isOnDemand && arriving.getOrElse(source, Nil).map(_.bin).sorted == bins.sorted
   }
 
   /**
-   * The counters for rows of `bins`, all of which leave at `version`, on demand or with whole files. Each counts some of the
-   * bins.
+   * The counters for rows of `bins`, all of which leave at the base, on demand or with whole files. Each counts some of the bins.
    */
-  def leavingUncounted(version: Long, bins: Seq[Int]): Option[Seq[CountedLater]] = {
+  def leavingUncounted(bins: Seq[Int]): Option[Seq[CountedLater]] = {
     val sent = exporter.map(e => CountedLater(leaving.values.flatten.map(_.bin).toSeq, e.sent, order.isOnDemand))
     // A snapshot would not wait for rows that are counted in the background.
     val split = splitting.filterNot(_ => RocksDBFields.mustSnapshot(db)).flatMap(_.left)
@@ -113,12 +111,12 @@ private[shipping] final class OrderPart(
   def split(version: Long, source: Int, bins: Seq[Int]): Option[SplitOffer] = {
     def committed = CommittedFile.attempt(
       peer(source), version, SourceChanges.idOf(peer(source), version, routing, arguments), arguments.hadoopConf)
-    if (isSplit(version, source, bins)) SplitSource.offer(order, peer(source), store.partitionId, conf.timeoutMs)(committed)
+    if (isSplit(source, bins)) SplitSource.offer(order, peer(source), store.partitionId, conf.timeoutMs)(committed)
     else None
   }
 
-  /** True if this store, which is empty, begins with the files of `source` at `version`, with `bins` as its own. */
-  def isSplit(version: Long, source: Int, bins: Seq[Int]): Boolean = !isReadInOrder &&
+  /** True if this store, which is empty, begins with the files of `source`, with `bins` as its own. */
+  def isSplit(source: Int, bins: Seq[Int]): Boolean = !isReadInOrder &&
     order.splitTo(store.partitionId).exists { case (from, all) => from == source && all.sorted == bins.sorted }
 
   private def peer(partition: Int): StateStoreId = store.copy(partitionId = partition)
@@ -157,11 +155,11 @@ private[shipping] final class OrderPart(
     shipped.groupMap(_.step)(_.bin).collectFirst { case (step, all) if all.sorted == bins.sorted => step }
 
   /**
-   * Begins to stage copies, at the base version or later. An urgent order's copies begin at the base only, because afterwards the
+   * Begins to stage copies, at the base version or later. Copies that aren't made ahead begin at the base only, because afterwards the
    * switch is over. A store that is loaded for the first time has no column families before its first commit.
    */
   private def stageFrom(version: Long): Unit =
-    if (staged.isEmpty && arriving.nonEmpty && (version == order.base || version > order.base && order.isAhead)) {
+    if (staged.isEmpty && arriving.nonEmpty && version >= order.base && order.serves(version)) {
       val dir = new File(db.localRootDir.getParentFile, s"binshift-staged-${UUID.randomUUID()}")
       val families = ColumnFamily.numbered(db, arguments.useColumnFamilies).map(f => f.family.name -> f).toMap
       val copies = arriving.map { case (source, bins) =>

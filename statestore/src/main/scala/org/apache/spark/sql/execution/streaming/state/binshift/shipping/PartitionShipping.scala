@@ -130,19 +130,19 @@ private[binshift] final class PartitionShipping(
   def find(version: Long, source: Int, bins: Seq[Int]): Option[(StagedCopy, Int)] = {
     // The time of this task isn't comparable with others, because it makes a switch.
     times.forget()
-    serving(version).flatMap(_.find(version, source, bins)).nextOption()
+    serving(version).flatMap(_.find(source, bins)).nextOption()
   }
 
   /** The copies through which `bins` come on demand, if they do so from `source` with the switch at `version`. */
   def onDemand(version: Long, source: Int, bins: Seq[Int]): Option[StagedBins] =
-    serving(version).flatMap(_.onDemand(version, source, bins)).nextOption()
+    serving(version).flatMap(_.onDemand(source, bins)).nextOption()
 
   /**
    * The counters for rows of `bins`, all of which leave at `version`, on demand or with whole files. Each counts some of the
    * bins.
    */
   def leavingUncounted(version: Long, bins: Seq[Int]): Option[Seq[CountedLater]] =
-    serving(version).flatMap(_.leavingUncounted(version, bins)).nextOption()
+    serving(version).flatMap(_.leavingUncounted(bins)).nextOption()
 
   /** The files with which this store begins at `version`, with `bins` of `source`, if they are on this executor. */
   def split(version: Long, source: Int, bins: Seq[Int]): Option[SplitOffer] = {
@@ -151,7 +151,7 @@ private[binshift] final class PartitionShipping(
   }
 
   /** True if this store, which is empty, begins with the files of `source` at `version`, with `bins` as its own. */
-  def isSplit(version: Long, source: Int, bins: Seq[Int]): Boolean = serving(version).exists(_.isSplit(version, source, bins))
+  def isSplit(version: Long, source: Int, bins: Seq[Int]): Boolean = serving(version).exists(_.isSplit(source, bins))
 
   /** The number of rows of `bins`, all of which leave at `version`, and how to drop them, if their rows were counted. */
   def departed(version: Long, bins: Seq[Int]): Option[DepartedBins] = {

@@ -42,7 +42,7 @@ private[binshift] final class StagedBins(
   def rowsFrom(source: Int): Option[RowClient] = clients.get(source)
 
   /**
-   * The copy from `source` if it is complete. With an urgent order, this waits for the copy as long as something of it arrives,
+   * The copy from `source` if it is complete. Unless bins are copied ahead, this waits for the copy as long as something of it arrives,
    * because the copy has the version that is loaded. For each copy, the time counts from the first wait on, so the task waits
    * only once for all copies from a machine that doesn't answer.
    */

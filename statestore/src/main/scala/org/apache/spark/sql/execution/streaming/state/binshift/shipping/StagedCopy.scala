@@ -275,7 +275,7 @@ private[binshift] final class StagedCopy(
     add(part, theirs, key, value)
     uncharged += key.length + value.length
     if (uncharged >= ChargedBytes) {
-      // With an urgent order, a task may wait for this copy, or for one that is read together with it.
+      // If bins are not copied ahead, a task may wait for this copy, or for one that is read together with it.
       if (order.isAhead) ShippingThreads.receivedOfCheckpoint(uncharged, conf.maxBytesPerSecond, conf.areAllCoresBusy)
       uncharged = 0
     }
