@@ -6,9 +6,9 @@ import org.apache.spark.sql.binshift.retention.SourceCheck
 /**
  * Keeps a step waiting until the partitions that give bins can be rebuilt from the checkpoint ([[SourceCheck]]).
  *
- * The look for the first two steps begins when the migration is submitted, and that for the next two with each step that is scheduled. So
- * the answer is there by the time it is needed, unless the checkpoint is slow: then the step waits, but only for some
- * epochs, as a query whose files cannot be listed is not to be kept from changing for ever.
+ * The look for the first two steps begins when the migration is submitted, and that for the next two with each step that is scheduled.
+ * So the answer is there by the time it is needed, unless the checkpoint is slow. Then the step waits for some epochs and goes on
+ * without an answer, because a query whose files cannot be listed must not be kept from changing for ever.
  *
  * Called under the router's lock.
  *
@@ -29,22 +29,33 @@ private[binshift] final class StepSources(check: SourceCheck, stores: () => Opti
   /** What the checkpoint lacks to rebuild partitions from, in words; looks for nothing. */
   def lost: Option[String] = check.whatIsLost
 
+  /** True if a step that is due at `epoch` may soon need an answer. A step that is due much later is looked at later. */
+  def isNear(epoch: Long, next: Long): Boolean = epoch - next <= AgeToLookAgain
+
   /**
-   * For how many epochs in a row there has been no answer whether the checkpoint has all sources of step `index`; 0 if there is one.
+   * Looks at the sources of step `index` again if the last answer is getting old, since the step may still wait for something else.
+   * So the next answer is there before this one is too old.
+   */
+  def keepUp(m: PlannedMigration, index: Int, next: Long): Unit =
+    if (ageOf(m, index, next).forall(_ >= AgeToLookAgain)) look(m, index)
+
+  /**
+   * For how many epochs in a row there has been no answer whether the checkpoint has all sources of step `index`, which waits for
+   * nothing else; 0 if there is one.
    *
    * @param next    the epoch that is decided
    * @param isFirst whether the run has just begun: then it loads all stores from the checkpoint, and fails if one cannot be
    */
   def unanswered(m: PlannedMigration, index: Int, next: Long, isFirst: Boolean): Int = {
-    val age = check.lookedAt(m.id, index).map(next - _)
-    // The step may still wait for something else. So the next answer is there before this one is too old.
-    if (age.forall(_ >= AgeToLookAgain)) look(m, index)
-    missed = if (isFirst || age.exists(_ <= MaxAge)) 0 else missed + 1
+    missed = if (isFirst || ageOf(m, index, next).exists(_ <= MaxAge)) 0 else missed + 1
     if (missed == StepDecision.MaxUnanswered + 1) logWarning(
       s"step ${index + 1} of migration ${m.id} does not wait any more for an answer whether the checkpoint has all that its " +
         s"bins could be rebuilt from: there was none for ${StepDecision.MaxUnanswered} epochs")
     missed
   }
+
+  /** How many epochs ago the sources of step `index` were looked at. */
+  private def ageOf(m: PlannedMigration, index: Int, next: Long): Option[Long] = check.lookedAt(m.id, index).map(next - _)
 }
 
 private object StepSources {
