@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -218,6 +219,11 @@ def refused(*arguments):
     return result.stderr
 
 
+def log_with(root, epoch, provider):
+    (root / "offsets").mkdir(exist_ok=True)
+    (root / f"offsets/{epoch}").write_text(f'v1\n{{"conf": {{"{PROVIDER_KEY}": "{provider}"}}}}\n{{}}')
+
+
 @pytest.mark.parametrize("command", [("status",), ("state", "show")])
 def test_a_directory_that_is_no_checkpoint_is_refused_and_one_that_is_missing_otherwise(tmp_path, command):
     assert f"{tmp_path}/none does not exist" in refused(*command, tmp_path / "none")
@@ -227,8 +233,7 @@ def test_a_directory_that_is_no_checkpoint_is_refused_and_one_that_is_missing_ot
 
 def test_a_checkpoint_of_another_provider_is_refused_with_the_way_from_there(tmp_path):
     def logged(provider):
-        (tmp_path / "offsets").mkdir(exist_ok=True)
-        (tmp_path / "offsets/3").write_text(f'v1\n{{"conf": {{"{PROVIDER_KEY}": "{provider}"}}}}\n{{}}')
+        log_with(tmp_path, 3, provider)
         return refused("status", tmp_path)
 
     stock = logged(STOCK_PROVIDER)
@@ -239,6 +244,21 @@ def test_a_checkpoint_of_another_provider_is_refused_with_the_way_from_there(tmp
     assert "has not planned its first epoch" in logged(PROVIDER)
     (tmp_path / "offsets/3").write_text("v1")
     assert "has not planned its first epoch" in refused("status", tmp_path)
+
+
+def test_a_checkpoint_without_bins_is_told_by_its_state(checkpoint):
+    """By whether there is state at all, and by who wrote it: binshift, or only another provider until now."""
+    shutil.rmtree(checkpoint.root / "binshift")
+    (checkpoint.root / "commits/5").rename(checkpoint.root / "commits/4")
+    for epoch, provider in ((4, PROVIDER), (5, PROVIDER)):
+        log_with(checkpoint.root, epoch, provider)
+    without = refused("status", checkpoint.root)
+    assert "has no state, though epoch 4 is committed" in without
+    assert "no stateful operator, or none that has run yet" in without
+    (checkpoint.root / "state/0").mkdir(parents=True)
+    assert "has lost its directory binshift" in refused("status", checkpoint.root)
+    log_with(checkpoint.root, 4, STOCK_PROVIDER)
+    assert "has not planned its first epoch" in refused("status", checkpoint.root)
 
 
 def test_a_checkpoint_is_found_by_its_uri(checkpoint):

@@ -141,13 +141,12 @@ class ControlDir:
         except NOT_UNDERSTOOD as error:
             raise self._damaged("metadata", error) from error
 
-    def provider(self) -> str | None:
-        """Class name of the provider that the newest epoch was logged with; None before there is one.
+    def provider(self, epoch: int | None = None) -> str | None:
+        """Class name of the provider that an epoch was logged with, by default the newest; None without one.
 
         Relies on Spark: the second line of an offset log's file has the settings of its epoch.
         """
-        logged = self.logged_epoch()
-        text = self.files.find(f"offsets/{logged}")
+        text = self.files.find(f"offsets/{self.logged_epoch() if epoch is None else epoch}")
         if text is None:
             return None
         lines = text.split(b"\n", 2)
@@ -283,6 +282,14 @@ def _step(entry: RoutingEntry, committed: int) -> dict[str, Any] | None:
 
 def _without_layout(directory: ControlDir) -> str:
     """Says why a checkpoint has no files of binshift, and what to do about it."""
+    committed = directory.committed_epoch()
+    # Relies on Spark: an operator has a directory before the first epoch in which it ran is committed.
+    if committed >= 0 and not directory.files.directories("state"):
+        return (
+            f"{directory.uri} has no state, though epoch {committed} is committed: its query has no stateful "
+            "operator, or none that has run yet. There is nothing to rescale; the state of what runs inside "
+            "foreachBatch is not kept in the checkpoint"
+        )
     provider = directory.provider()
     if provider == STOCK_PROVIDER:
         return (
@@ -293,5 +300,10 @@ def _without_layout(directory: ControlDir) -> str:
         return (
             f"{directory.uri} was written by {provider}; stop its query, and rewrite the checkpoint with "
             f"'binshift convert {directory.uri} --to binshift'"
+        )
+    if committed >= 0 and directory.provider(committed) == PROVIDER:
+        return (
+            f"{directory.uri} has lost its directory binshift, which says where each key's state is; restore "
+            "it from a copy of the checkpoint"
         )
     return f"the query of {directory.uri} has not planned its first epoch; feed it data, and ask again"
