@@ -70,11 +70,24 @@ def test_a_file_that_cannot_be_read_is_named_in_one_line_by_each_command(checkpo
         one_line(result, f"StorageError: cannot read {file}: Input/output error; ")
 
 
-@pytest.mark.parametrize("command", [("state", "show"), ("state", "get"), ("state", "stats"), ("fsck",)])
-def test_state_that_cannot_be_read_is_neither_damaged_nor_sound(tmp_path, command):
+@pytest.mark.parametrize(
+    ("command", "more"),
+    [
+        ("state show", []),
+        ("state get", []),
+        ("state stats", []),
+        ("state export", ["--output", "out"]),
+        ("state diff", ["other"]),
+        ("fsck", []),
+    ],
+)
+def test_state_that_cannot_be_read_is_neither_damaged_nor_sound(tmp_path, monkeypatch, command, more):
+    monkeypatch.chdir(tmp_path)
     root = HandWritten(tmp_path / "checkpoint", TWO, committed=5).root
     put_unreadable(root / "offsets/5")
-    one_line(run(*command, root), f"StorageError: cannot read {root}/offsets/5: Input/output error; ")
+    one_line(
+        run(*command.split(), root, *more), f"StorageError: cannot read {root}/offsets/5: Input/output error; "
+    )
 
 
 @pytest.mark.parametrize("command", sorted(CHANGED - {"doctor"}))

@@ -193,9 +193,10 @@ def test_a_migration_on_demand_is_not_over_as_long_as_the_driver_awaits_its_bins
 
 def test_a_plan_that_waits_is_listed_and_withdrawn_and_no_second_one_is_left_beside_it(run, checkpoint):
     first = json.loads(run("rescale", 4, "--json").stdout)["request"]
-    refused = run("rescale", 3, code=5).stderr
-    assert f"request {first} (a plan 2 -> 4 partitions, left " in refused
-    assert "--replace" in refused
+    for second in (("rescale", 3), ("plan", "--partitions", 3, "--submit")):
+        refused = run(*second, code=5).stderr
+        assert f"request {first} (a plan 2 -> 4 partitions, left " in refused
+        assert "--replace" in refused
     assert [r["id"] for r in checkpoint.requests()] == [first]
     (listed,) = json.loads(run("status", "--json").stdout)["requests"]
     said = (listed["id"], listed["kind"], listed["from_partitions"], listed["to_partitions"])

@@ -2,6 +2,8 @@
 
 import io
 import json
+import re
+import struct
 import sys
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -28,7 +30,7 @@ from binshift.control.history import history_table
 from binshift.plot import overview, timeline
 from binshift.progress import ProgressBar, has_viewer
 from binshift.report import adopt_rate, report_of
-from binshift.stats import hot_keys_of
+from binshift.stats import BIN_STATS, bin_stats_of, hot_keys_of
 from unit.progress import epoch, operator
 
 
@@ -238,6 +240,17 @@ def test_somebody_looks_in_a_terminal_and_in_a_notebook_only(monkeypatch):
     assert has_viewer()
 
 
+def packed(epoch: int, owners: list[int], keys: list[int]) -> bytes:
+    """The statistics of one operator whose partitions are all in the driver, as the JVM packs them."""
+    n = max(owners) + 1
+    places = {"executors": ["driver"] * n, "standbys": [None] * n, "standby_lags": [None] * n}
+    operator = {"id": 0, "name": "<count>", "sized": True, **places}
+    header = json.dumps({"epoch": epoch, "bins": len(owners), "operators": [operator]}).encode()
+    numbers = [*keys, *[0] * (3 * len(owners))]
+    form = f"<I{len(header)}s{len(owners)}i{len(numbers)}q"
+    return struct.pack(form, len(header), header, *owners, *numbers)
+
+
 def test_what_is_known_of_bins_keys_steps_and_epochs_is_html_in_a_notebook(monkeypatch):
     renderers: dict[type, Callable[[pa.Table], str | None]] = {}
     formatter = SimpleNamespace(lookup_by_type=renderers.__getitem__, for_type=renderers.__setitem__)
@@ -260,6 +273,14 @@ def test_what_is_known_of_bins_keys_steps_and_epochs_is_html_in_a_notebook(monke
     assert hot.schema.metadata[b"epoch"] == b"5"
     assert "Steps that took effect" in renderers[pa.Table](history_table([]))
     assert "Epochs" in renderers[pa.Table](epoch_table([]))
+    bins = renderers[pa.Table](bin_stats_of(packed(3, [0, 1], keys=[7, 8])))
+    assert "Bins as of epoch 3" in bins
+    assert all(f"<th>{name}</th>" in bins for name in BIN_STATS.names)
+    cells = [re.findall("<td>(.*?)</td>", row) for row in bins.split("<tr>")[2:]]
+    assert cells == [
+        ["0", "&lt;count&gt;", str(b), str(b), "driver", "", "", keys, "0", "0", "0"]
+        for b, keys in enumerate(["7", "8"])
+    ]
     # Other tables of pyarrow are shown as before, and an existing renderer is kept.
     assert renderers[pa.Table](pa.table({"a": [1]})) is None
     renderers[pa.Table] = mine = repr
