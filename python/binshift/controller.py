@@ -235,9 +235,10 @@ class Controller(ObservedQuery):
             len(plan.moves),
             len(plan.steps),
         )
-        expected = forecast_message(json.loads(self._link.progress(id_)).get("forecast"))
-        if expected:
-            _log.warning("migration %s: %s", id_, expected)
+        progress = json.loads(self._link.progress(id_))
+        for expected in (progress.get("not_copied"), forecast_message(progress.get("forecast"))):
+            if expected:
+                _log.warning("migration %s: %s", id_, expected)
         return Migration(self, id_, plan)
 
     def rescale(

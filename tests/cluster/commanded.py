@@ -34,12 +34,13 @@ class Commands:
     """The commands of a test; a command is the name of a method."""
 
     query = staticmethod(counts)
+    kind = StreamRun
 
     def __init__(self, root: Path, spark: SparkSession, checkpoint: str) -> None:
         self.spark = spark
         provider = spark.conf.get("spark.binshift.tests.provider", PROVIDER)
         mode = spark.conf.get("spark.binshift.tests.mode", "update")
-        self.run = StreamRun(spark, root, self.query, mode, provider)
+        self.run = self.kind(spark, root, self.query, mode, provider)
         self.run.outputs = Outputs(root / "outputs")
         # The URI stays a string: a Path would turn its two slashes into one.
         self.run.checkpoint = checkpoint or self.run.checkpoint  # type: ignore[assignment]

@@ -6,12 +6,14 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from pyspark import TaskContext
+from pyspark.sql import DataFrame
 
 import binshift
 from cluster.commanded import Commands, counts, serve
@@ -37,7 +39,27 @@ class Sink(Outputs):
             assert self.ends.wait(120)
 
 
+class ReadAgain(StreamRun):
+    """A query whose sink may do something in the middle of an epoch, and then runs its stage once more."""
+
+    meanwhile: Callable[[], None] | None = None
+    #: Seconds of that second time.
+    again_s = 0.0
+
+    def _keep(self, batch: DataFrame, epoch: int) -> None:
+        super()._keep(batch, epoch)
+        if self.meanwhile is not None:
+            self.meanwhile()
+            self.meanwhile = None
+            begun = time.monotonic()
+            super()._keep(batch, epoch)
+            self.again_s = time.monotonic() - begun
+
+
 class Departures(Commands):
+    kind = ReadAgain
+    run: ReadAgain
+
     def given_back(self, executor: str, total: int) -> list[str]:
         """Gives an executor back, as an autoscaler does, in an epoch that does not end; returns it."""
         self.run.outputs = self.sink = Sink(self.run.root / "outputs")
@@ -115,6 +137,18 @@ class Departures(Commands):
 
     def kill(self, executor: str) -> None:
         kill(self.run, executor)
+
+    def replace_within(self, executor: str, executors: int) -> float:
+        """Replaces one of `executors` within an epoch; returns the seconds that the rest of it takes."""
+
+        def meanwhile() -> None:
+            self.kill(executor)
+            self.await_executors(executors)
+
+        self.run.meanwhile = meanwhile
+        self.epochs(1)
+        assert self.run.meanwhile is None
+        return self.run.again_s
 
     def finished(self, most: int) -> bool:
         """True if no migration is under way after so many epochs at most."""

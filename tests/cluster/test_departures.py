@@ -124,3 +124,31 @@ def test_partitions_of_a_lost_executor_run_elsewhere_at_once_also_after_a_drain(
     assert not used(query) & {drained, lost}
     query.assert_exact(2)
     query.end()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("within", [False, True], ids=["before-an-epoch", "within-an-epoch"])
+def test_after_a_drain_an_executor_that_is_lost_costs_no_longer_wait_than_sparks(driver, within):
+    """With Spark's default for the wait, and while the executor that was drained lives on."""
+    query = driver("local-cluster[4,1,1024]", **{"spark.sql.shuffle.partitions": "3"})
+    query("await_executors", 4)
+    query("epochs", 2)
+    drained = sorted(used(query))[0]
+    query("drain", drained)
+    query("finish")
+    assert drained in query("executors")
+    lost = sorted(used(query))[0]
+    if within:
+        seconds = query("replace_within", lost, 4)
+    else:
+        query("kill", lost)
+        query("await_executors", 4)
+        query("epochs", 1)
+        seconds = query("lasted")
+    # The wait that a drain raises is 30 s.
+    assert seconds < 15
+    query("epochs", 1)
+    assert query("lasted") < 15
+    assert not used(query) & {drained, lost}
+    query.assert_exact(3)
+    query.end()

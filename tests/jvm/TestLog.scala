@@ -19,7 +19,8 @@ object TestLog {
     "org.apache.spark.sql.binshift.migration.ShipmentCoordinator",
     "org.apache.spark.sql.binshift.migration.Executors",
     "org.apache.spark.sql.binshift.query.FirstEpoch",
-    "org.apache.spark.sql.binshift.query.RemoteRequests")
+    "org.apache.spark.sql.binshift.query.RemoteRequests",
+    "org.apache.spark.sql.execution.streaming.state.binshift.provider.KeyCheck")
   /** Kept here, because log4j forgets a logger that nobody has, and its level with it. */
   private lazy val loggers = names.map(loggerOf)
 

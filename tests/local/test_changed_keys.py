@@ -54,7 +54,16 @@ def test_numbers_that_become_null_in_pandas_count_as_on_sparks_provider(stream, 
     run, oracle = pair(stream, partial(counting_by_number, has_timers=has_timers))
     feed(0, False, run, oracle)
     assert not (run.checkpoint / "binshift" / "changed_keys").exists()
-    feed(1, True, run, oracle)
+    log = run.spark._jvm.org.apache.spark.sql.binshift.TestLog
+    log.listen()
+    try:
+        feed(1, True, run, oracle)
+        (warning,) = [line for line in log.heard() if "keeps state under other keys" in line]
+    finally:
+        log.end()
+    assert warning.startswith("WARN operator 0 (transformWithState")
+    assert "the value of column number has changed" in warning
+    assert "its partitions cannot change any more" in warning
     told = json.loads((run.checkpoint / "binshift" / "changed_keys" / "0").read_text())
     assert told["columns"] == ["number"]
     with pytest.raises(UnsupportedOperatorError, match="column number has changed") as refused:

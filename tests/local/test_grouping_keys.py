@@ -1,5 +1,8 @@
 """Grouping keys of all types, with all uses of a batch: Spark shows, analyses and compares a routed plan."""
 
+import json
+from urllib.request import urlopen
+
 import pytest
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
@@ -124,3 +127,55 @@ def test_each_sink_takes_such_rows(stream, sink):
     mine, expected = (sorted(map(repr, rows)) for rows in kept)
     assert mine == expected
     assert mine
+
+
+def test_what_watches_queries_sees_a_routed_plan_like_any_other(stream, spark):
+    """Spark's page of SQL, its REST API, and a listener of executions."""
+    name = "watched"
+    run = stream(by("map", "map in a struct"))
+    heard = spark._jvm.binshift.tests.TestExecutions()
+    run.spark._jsparkSession.listenerManager().register(heard)
+    run.start(name)
+    run.run(0)
+    run.attach().rescale(4, strategy=AllAtOnce(), prepare=False)
+    run.run(1, 2)
+    assert run.attach().history().num_rows == 1
+    run.stop()
+    base, app = spark.sparkContext.uiWebUrl, spark.sparkContext.applicationId
+    with urlopen(f"{base}/api/v1/applications/{app}/sql?details=true&planDescription=true&length=100000") as f:
+        shown = [e for e in json.load(f) if str(run.query.runId) in e["description"]]
+    plans = [e for e in shown if "StateStoreSave" in e["planDescription"]]
+    assert len(plans) >= 3
+    for execution in plans:
+        assert (execution["status"], execution["failedJobIds"]) == ("COMPLETED", [])
+        assert "pmod" not in execution["planDescription"]
+        with urlopen(f"{base}/SQL/execution/?id={execution['id']}") as f:
+            assert "StateStoreSave" in f.read().decode()
+    with urlopen(f"{base}/SQL/") as f:
+        assert f.status == 200
+    assert heard.failures() == []
+    assert [plan for plan in heard.plans() if "StateStoreSave" in plan]
+
+
+#: Types that Spark itself refuses as keys of a streaming aggregation, with binshift as without.
+REFUSED = {
+    "variant": "parse_json(concat('[', v % 3, ']'))",
+    "variant in a struct": "named_struct('j', parse_json('1'))",
+    "variant in an array": "array(parse_json('1'))",
+    "variant in a map": "map(s, parse_json('1'))",
+    "text of another collation": "collate(if(v % 2 = 0, upper(s), s), 'UNICODE_CI')",
+    "such text in a struct": "named_struct('s', collate(s, 'UTF8_LCASE'))",
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_is_no_key_here_is_none_for_spark(stream, kind):
+    def build(df):
+        keyed = df.withColumn("s", F.expr("concat('s', v % 7)"))
+        return keyed.groupBy(F.expr(REFUSED[kind]).alias("key")).agg(F.count("*").alias("n"))
+
+    condition = "STATE_STORE_UNSUPPORTED_OPERATION_BINARY_INEQUALITY" if "text" in kind else "NOT_ORDERABLE"
+    for provider in (PROVIDER, STOCK):
+        run = stream(build, provider.rsplit(".")[-1], provider=provider)
+        with pytest.raises(Exception, match=condition):
+            run.start().run(0)

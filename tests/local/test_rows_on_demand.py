@@ -37,6 +37,28 @@ def test_epochs_go_on_with_the_rows_that_they_touch_while_no_bin_comes(history, 
     assert told == totals(oracle, *INPUTS)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["count", "count-distinct"])
+def test_rows_are_counted_as_by_sparks_provider_also_across_a_restart_in_the_middle(history, tmp_path, name):
+    """Of one operator and of two, in each epoch."""
+    h = history(name)
+    with Fault(*BLOCKED):
+        h.switched(*INPUTS.values())
+        assert all(metrics["binshiftBinsAwaited"] >= 64 for metrics in h.metrics_of_all(h.epoch - 1))
+        told = [rows_of_all(h.run, epoch) for epoch in range(h.epoch)]
+        h.run.stop()
+    h.run.start()
+    h.feed({"n": 5}, {"keys": 90})
+    told += [rows_of_all(h.run, epoch) for epoch in range(h.epoch - 2, h.epoch)]
+    oracle = h.assert_never_migrated(tmp_path)
+    assert told == [rows_of_all(oracle, epoch) for epoch in range(h.epoch)]
+
+
+def rows_of_all(run, epoch):
+    """The number of rows of each operator."""
+    return [operator.numRowsTotal for operator in run.progress(epoch).stateOperators]
+
+
 def test_little_more_travels_before_the_first_epoch_ends_than_the_rows_that_it_touches(
     spark, history, tmp_path
 ):

@@ -10,7 +10,8 @@ from local.queries import QUERIES
 from local.test_places import submit
 
 COUNT = QUERIES["count"]
-UNLOADED = {"spark.sql.streaming.stateStore.unloadOnCommit": "true"}
+UNLOAD = "spark.sql.streaming.stateStore.unloadOnCommit"
+UNLOADED = {UNLOAD: "true"}
 
 
 @pytest.fixture
@@ -20,8 +21,19 @@ def run(stream):
     return run
 
 
-def test_a_rescale_takes_effect_as_if_it_were_not_prepared(run, tmp_path):
-    run.attach().rescale(4, strategy=AllAtOnce())
+def test_a_rescale_takes_effect_as_if_it_were_not_prepared(run, tmp_path, caplog):
+    log = run.spark._jvm.org.apache.spark.sql.binshift.TestLog
+    log.listen()
+    try:
+        migration = run.attach().rescale(4, strategy=AllAtOnce())
+        (heard,) = [line for line in log.heard() if "copied ahead" in line]
+    finally:
+        log.end()
+    why = f"no bins are copied ahead, because {UNLOAD} is true"
+    assert heard.startswith(f"WARN query {run.query.id}: migration {migration.id}: {why}")
+    # The client that asked hears it as well.
+    (told,) = [r.getMessage() for r in caplog.records if "copied ahead" in r.getMessage()]
+    assert told.startswith(f"migration {migration.id}: {why}; each step takes effect at once")
     run.run(2, 3)
     assert run.attach().routing().partitions == 4
     assert run.attach().migration() is None

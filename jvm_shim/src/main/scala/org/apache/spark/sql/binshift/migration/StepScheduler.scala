@@ -125,9 +125,7 @@ private[binshift] final class StepScheduler(
       relocation.begin(m.options)
       if (m.options.startEpoch.forall(sources.isNear(_, planned.getOrElse(now.epoch)))) sources.look(m, 0)
       foresee(m)
-      for (why <- whyNotShippable if m.plan.steps.nonEmpty && (m.options.isPrepared || m.plan.isOnDemand))
-        logWarning(s"query ${query.id}: no bins are copied ahead for migration ${m.id}, because $why; the epochs of its steps " +
-          "take the longer for it")
+      whyNotCopied(m).foreach(why => logWarning(s"query ${query.id}: migration ${m.id}: $why"))
     }
     m
   }
@@ -168,6 +166,12 @@ private[binshift] final class StepScheduler(
     if (!session.sessionState.conf.getConfString(SparkInternals.ChangelogKey, "false").toBoolean)
       Some(s"${SparkInternals.ChangelogKey} is false")
     else Option.when(unloadsStores)(s"${SparkInternals.UnloadKey} is true")
+
+  /** Says why no bins are copied for `m`, although its options or its strategy ask for that. */
+  def whyNotCopied(m: PlannedMigration): Option[String] =
+    whyNotShippable.filter(_ => m.plan.steps.nonEmpty && (m.options.isPrepared || m.plan.isOnDemand)).map(why =>
+      s"no bins are copied ahead, because $why; each step takes effect at once, and its epoch takes longer, because it reads the " +
+        "bins from the checkpoint")
 
   private def unloadsStores: Boolean = SparkInternals.unloadsStores(session)
 

@@ -21,16 +21,18 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
  * @param audit          the results of its steps' audits; `None` if this run has taken no step that is audited
  * @param misplaced      partitions that should run on another executor than they do
  * @param waits          what the next step waits for
+ * @param notCopied      why no bins are copied ahead, although they should be
  */
 private[binshift] final case class MigrationProgress(
     state: String, stepsDone: Int, scheduledEpoch: Option[Long], earliestEpoch: Option[Long], committedEpoch: Long,
     awaited: Option[Long], givenUp: Option[Long], misplaced: Option[Int], forecast: Option[CopyForecast],
-    waits: Option[Reason] = None, audit: Option[AuditView] = None) {
+    waits: Option[Reason] = None, audit: Option[AuditView] = None,
+    notCopied: Option[String] = None) {
 
   def toJson: JObject = ("state" -> state) ~ ("steps_done" -> stepsDone) ~ ("scheduled_epoch" -> scheduledEpoch) ~
     ("earliest_epoch" -> earliestEpoch) ~ ("committed_epoch" -> committedEpoch) ~ ("bins_awaited" -> awaited) ~
     ("forecast" -> forecast.map(_.toJson)) ~ ("bins_given_up" -> givenUp) ~ ("misplaced" -> misplaced) ~
-    ("waits" -> waits.map(_.text)) ~ ("audit" -> audit.map(_.toJson)) ~
+    ("waits" -> waits.map(_.text)) ~ ("audit" -> audit.map(_.toJson)) ~ ("not_copied" -> notCopied) ~
     // Deprecated: gone in 0.2.
     ("waits_because" -> waits.collect { case Reason.Trouble(what) => what })
 }
@@ -96,6 +98,7 @@ private[binshift] object MigrationProgress {
       misplaced = mine.map(_ => router.misplaced),
       forecast = router.forecast(id),
       waits = outlook.flatMap(_.waits),
-      audit = router.auditOf(id))
+      audit = router.auditOf(id),
+      notCopied = mine.flatMap(router.whyNotCopied))
   }
 }

@@ -234,6 +234,8 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   /** The forecast of copying for the migration, which was made when it was submitted. */
   def forecast(id: String): Option[CopyForecast] = synchronized(scheduler.forecast(id))
 
+  def whyNotCopied(m: PlannedMigration): Option[String] = synchronized(scheduler.whyNotCopied(m))
+
   /** The number of partitions that should run on another executor than they do, as of the last look. */
   def misplaced: Int = synchronized(relocation.misplaced)
 
