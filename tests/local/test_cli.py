@@ -70,9 +70,9 @@ def test_the_command_line_rescales_and_rebalances_a_running_query_and_leaves_pla
     left = CliRunner().invoke(cli, ["rescale", str(live.run.checkpoint), "2", "--no-prepare"])
     assert left.exit_code == 0, left.output
     live.run.start()
-    for _ in range(8):
-        live.feed()
-    assert live.run.attach().routing().partitions == 2
+    live.feed()
+    controller = live.run.attach()
+    assert until(lambda: live.feed() or controller.routing().partitions == 2)
     expected = {r.k: r["count"] for r in live.run.batch().groupBy("k").count().collect()}
     assert {key[0]: value[0] for key, value in live.run.state()} == expected
 

@@ -14,6 +14,7 @@ from binshift.control.signing import signed
 from binshift.planning.options import MigrationOptions
 from harness import held_up_at, plans, until
 from local.mailbox import Mailbox
+from local.migrations import feed_until
 from local.queries import count_by_key
 
 
@@ -317,10 +318,7 @@ def test_what_another_driver_has_accepted_is_neither_replaced_nor_deleted_and_go
     assert not file.exists()
     assert controller.migration().id == "0-unfit"
     assert not old.exists()
-    epoch = 0
-    while plans(run.checkpoint) and epoch < 12:
-        epoch += 1
-        run.run(epoch)
+    feed_until(run, 1, lambda: not plans(run.checkpoint))
     assert controller.routing().partitions == 4
     # One of a driver that has accepted it late.
     (file.parent / "late.json").write_text(json.dumps(accepted | {"id": "late"}))

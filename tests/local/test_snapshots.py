@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 
 import pytest
+from pyspark.sql import DataFrame
 
 from harness import Fault, end_maintenance, until
 from local.migrations import shift
-from local.queries import QUERIES
-from local.settings import MIN_DELTAS
+from local.queries import QUERIES, count_by_key, counted, counted_at_once
+from local.settings import IDS, MIN_DELTAS, ONE_EPOCH
 
 
 @pytest.fixture
@@ -131,3 +132,45 @@ def test_maintenance_ends_while_its_threads_wait_for_a_store_that_uploads(upload
     run.run(20)
     batch = {(r.k, r.n, r.total) for r in run.build(run.batch()).collect()}
     assert {(*key, *value) for key, value in run.state()} == batch
+
+
+def test_a_snapshot_of_an_attempt_that_does_not_count_leaves_a_base_to_the_one_that_does(stream):
+    """Under format 2, a changelog names what led to it, back to a snapshot."""
+    no_repair = {"spark.sql.streaming.stateStore.autoSnapshotRepair.enabled": "false"}
+    one_partition = {"spark.sql.shuffle.partitions": "1"}
+    run = stream(count_by_key, conf=ONE_EPOCH | IDS | no_repair | one_partition | {MIN_DELTAS: "1"}).start()
+    run.run(0, 1)
+
+    def uploaded(version: int) -> list[str]:
+        return [f.stem.split("_")[1] for f in run.checkpoint.glob(f"state/0/0/{version}_*.zip")]
+
+    assert until(lambda: len(uploaded(2)) == 1)
+    keep = run._keep
+
+    def run_twice(batch: DataFrame, epoch: int) -> None:
+        if epoch == 2:
+            # Of the attempts of one job after the other, Spark commits the first.
+            with Fault("snapshot.upload", "throw") as first:
+                batch.collect()
+                assert until(lambda: first.happened)
+            held.__enter__()
+        keep(batch, epoch)
+
+    run.stop()
+    run._keep = run_twice
+    run.start()
+    with Fault("snapshot.upload", "count") as uploads:
+        held = Fault("snapshot.upload", "block")
+        run.run(2)
+        assert until(lambda: uploads.count > 1)
+        with Fault("snapshot.upload", "throw", always=True):
+            run.run(3)
+            held.__exit__()
+            assert until(lambda: len(uploaded(3)) == 1)
+            assert uploaded(3)[0] not in (run.checkpoint / "commits/2").read_text()
+            run.run(4)
+            run.stop()
+            end_maintenance(run.spark)
+    run.start()
+    run.run(5)
+    assert counted(run) == counted_at_once(run)

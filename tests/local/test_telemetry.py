@@ -7,6 +7,7 @@ from urllib.request import Request, urlopen
 
 from binshift import Batched, Fluid
 from harness import Fault, held_up_at, until
+from local.migrations import finish
 from local.queries import count_by_key
 from unit.test_monitoring import GAUGES, relabelled
 
@@ -32,7 +33,7 @@ def test_the_driver_logs_a_line_for_each_step_that_tools_can_take_apart(stream):
     log.listen()
     try:
         migration = run.attach().rescale(3, strategy=Batched(8), prepare=False)
-        run.run(1, 2, 3, 4, 5)
+        finish(run, migration, 1)
         heard = [line for line in log.heard() if str(run.query.id) in line]
     finally:
         log.end()

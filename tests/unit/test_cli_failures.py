@@ -189,7 +189,9 @@ def test_what_is_wrong_with_data_is_damage_and_no_failure_of_the_system(stored):
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_a_question_is_taken_back_when_whoever_asks_is_interrupted(checkpoint, how):
-    command = [sys.executable, "-m", "binshift", "status", checkpoint.root, "--live", "600"]
+    # A run of the tests in the background ignores interrupts, and so would what it starts.
+    heeding = ["env", "--default-signal=INT"]
+    command = [*heeding, sys.executable, "-m", "binshift", "status", checkpoint.root, "--live", "600"]
     asking = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         deadline = time.monotonic() + 60

@@ -206,6 +206,9 @@ def test_the_advice_follows_from_the_settings():
     assert advice(settings={"spark.locality.wait": "500ms"}) == {"locality"}
     assert advice(settings={"spark.locality.wait": "500ms", "spark.locality.wait.process": "30s"}) == set()
     assert advice(settings={"spark.sql.streaming.minBatchesToRetain": "2"}) == {"retention"}
+    speculation, of_format = "spark.speculation", "spark.sql.streaming.stateStore.checkpointFormatVersion"
+    assert advice(settings={speculation: "true"}) == {"speculation"}
+    assert advice(settings={speculation: "true", of_format: "2"}) == set()
     assert advice(scheme="s3a") == {"object store"}
     manager = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
     key = "spark.sql.streaming.checkpointFileManagerClass"

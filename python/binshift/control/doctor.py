@@ -20,6 +20,8 @@ __all__ = ["examine", "settings_checks"]
 _FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _ABORTABLE = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
 _RETAIN = "spark.sql.streaming.minBatchesToRetain"
+_SPECULATION = "spark.speculation"
+_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 _LOCALITY = ("spark.locality.wait.process", "spark.locality.wait")
 #: Spark's default. With a shorter wait, a task soon begins elsewhere, and loads the partition's state there.
 _LOCALITY_SECONDS = 3.0
@@ -104,6 +106,13 @@ def settings_checks(told: dict[str, Any], scheme: str) -> Iterator[Check]:
             Verdict.ADVICE,
             f"{_RETAIN} = {retained}",
             f"retain {_FEW_VERSIONS} or more, so that a copy of the checkpoint has versions to go back to",
+        )
+    if settings.get(_SPECULATION, "false").lower() == "true" and settings.get(_FORMAT, "1") == "1":
+        yield Check(
+            "speculation",
+            Verdict.ADVICE,
+            f"{_SPECULATION} is true under checkpoint format 1, in which attempts of a task share their files",
+            f"turn it off for this query; a new checkpoint can have {_FORMAT} = 2, in which they don't",
         )
     if scheme.startswith("s3") and "Abortable" not in settings.get(_FILE_MANAGER, ""):
         yield Check(

@@ -102,8 +102,9 @@ class Mailbox:
 
         The request is taken back when nobody waits for its answer any more, for whatever reason.
         """
-        request = self._send(kind, **fields)
+        request = str(uuid4())
         try:
+            self._send(kind, request, **fields)
             answer = self._awaited(request, timeout, "the request was taken back")
         except BaseException:
             self.take_back(request)
@@ -221,9 +222,9 @@ class Mailbox:
                 found.append(_waiting(id_, text, times[f"{id_}.json"]))
         return found
 
-    def _send(self, kind: str, **fields: Any) -> str:
+    def _send(self, kind: str, id_: str | None = None, **fields: Any) -> str:
         """Writes a request so that it appears as a whole: the driver skips names that begin with a dot."""
-        id_ = str(uuid4())
+        id_ = id_ or str(uuid4())
         request = {"format": _FORMAT, "id": id_, "kind": kind, **fields}
         if (secret := secret_of()) is not None:
             request = signed(request, secret, self._checkpoint.query_id() or "")

@@ -123,7 +123,7 @@ private[binshift] final class StepScheduler(
       PlannedMigration.write(dir, m)
       begin(m)
       relocation.begin(m.options)
-      sources.look(m, 0)
+      if (m.options.startEpoch.forall(sources.isNear(_, planned.getOrElse(now.epoch)))) sources.look(m, 0)
       foresee(m)
       for (why <- whyNotShippable if m.plan.steps.nonEmpty && (m.options.isPrepared || m.plan.isOnDemand))
         logWarning(s"query ${query.id}: no bins are copied ahead for migration ${m.id}, because $why; the epochs of its steps " +
@@ -261,7 +261,7 @@ private[binshift] final class StepScheduler(
     val entry = for {
       m <- active if taken < m.plan.steps.size
       known = factsOf(m, taken, now, next).copy(early = early)
-      facts = if (early.isEmpty && known.fits) known.copy(obstacles = obstacles(m, known)) else known
+      facts = if (early.isEmpty && known.fits) withObstacles(m, known) else known
       entry <- act(m, facts, now.table)
     } yield entry
     entry.foreach { e =>
@@ -279,14 +279,29 @@ private[binshift] final class StepScheduler(
   def awaitedStep(tables: TablesInForce, next: Long): Int = tables.stepAt(next).map(_.index)
     .getOrElse(migration.filterNot(_.cancelled).map(m => tables.stepsTaken(m.id)).getOrElse(0))
 
-  /** Finds the obstacles to a step. Also declares that its partitions exist, and has its sources checked. */
-  private def obstacles(m: PlannedMigration, f: StepFacts): Obstacles = Obstacles(
-    isDeleting = !retired.claim(math.max(f.partitions, f.wanted)),
-    shipments.isFetching,
-    relocation.misplaced,
-    slots.flatMap(_.reasonAgainst(f.wanted, f.partitions, relocation.leaving)),
-    sources.lost,
-    sources.unanswered(m, f.step, f.epoch, isFirst = firstDecided.contains(f.epoch)))
+  /**
+   * Adds the obstacles to a step. Also declares that its partitions exist, and has its sources checked. The step only waits for the
+   * answer of that check if it waits for nothing else.
+   */
+  private def withObstacles(m: PlannedMigration, f: StepFacts): StepFacts = {
+    val others = f.copy(obstacles = Obstacles(
+      isDeleting = !retired.claim(math.max(f.partitions, f.wanted)),
+      shipments.isFetching,
+      relocation.misplaced,
+      slots.flatMap(_.reasonAgainst(f.wanted, f.partitions, relocation.leaving)),
+      sources.lost))
+    decide(others) match {
+      case Wait(Reason.NotBefore(epoch)) if !sources.isNear(epoch, f.epoch) => others
+      case decision =>
+        sources.keepUp(m, f.step, f.epoch)
+        decision match {
+          case Wait(_) => others
+          case _ =>
+            val unanswered = sources.unanswered(m, f.step, f.epoch, isFirst = firstDecided.contains(f.epoch))
+            others.copy(obstacles = others.obstacles.copy(unanswered = unanswered))
+        }
+    }
+  }
 
   /** Decides what happens to the step at epoch `f.epoch`, and does it. Returns the entry of that epoch, if it gets one. */
   private def act(m: PlannedMigration, f: StepFacts, now: RoutingTable): Option[RoutingEntry] = {

@@ -29,22 +29,33 @@ private[binshift] final class StepSources(check: SourceCheck, stores: () => Opti
   /** Describes the files that the checkpoint is known to lack for rebuilding partitions. Checks nothing itself. */
   def lost: Option[String] = check.whatIsLost
 
+  /** True if a step that is due at `epoch` may soon need an answer. The sources of a step that is due much later are checked later. */
+  def isNear(epoch: Long, next: Long): Boolean = epoch - next <= AgeToLookAgain
+
   /**
-   * Number of epochs in a row without an answer whether the checkpoint has all sources of step `index`; 0 if there is one now.
+   * Checks the sources of step `index` again if the last answer is getting old, because the step may have to wait for something
+   * else. So the next answer is there before this one is too old.
+   */
+  def keepUp(m: PlannedMigration, index: Int, next: Long): Unit =
+    if (ageOf(m, index, next).forall(_ >= AgeToLookAgain)) look(m, index)
+
+  /**
+   * Number of epochs in a row without an answer whether the checkpoint has all sources of step `index`, which waits for nothing
+   * else; 0 if there is one now.
    *
    * @param next    the epoch for which the step is decided
    * @param isFirst whether the run has just begun. If so, it loads all stores from the checkpoint anyway, and fails if it can't.
    */
   def unanswered(m: PlannedMigration, index: Int, next: Long, isFirst: Boolean): Int = {
-    val age = check.lookedAt(m.id, index).map(next - _)
-    // The step may have to wait for something else, so ask again in time for the next answer to come before this one is too old.
-    if (age.forall(_ >= AgeToLookAgain)) look(m, index)
-    missed = if (isFirst || age.exists(_ <= MaxAge)) 0 else missed + 1
+    missed = if (isFirst || ageOf(m, index, next).exists(_ <= MaxAge)) 0 else missed + 1
     if (missed == StepDecision.MaxUnanswered + 1) logWarning(
       s"step ${index + 1} of migration ${m.id} no longer waits to hear whether its bins could be rebuilt from the checkpoint, " +
         s"which has not answered for ${StepDecision.MaxUnanswered} epochs")
     missed
   }
+
+  /** The number of epochs since the sources of step `index` were checked. */
+  private def ageOf(m: PlannedMigration, index: Int, next: Long): Option[Long] = check.lookedAt(m.id, index).map(next - _)
 }
 
 private object StepSources {

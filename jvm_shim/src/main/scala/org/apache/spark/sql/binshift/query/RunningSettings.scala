@@ -32,5 +32,5 @@ private[binshift] object RunningSettings {
   private val Families = Seq("spark.sql.streaming.stateStore.", "spark.locality.wait")
 
   private val Names = Set("spark.sql.streaming.minBatchesToRetain", "spark.sql.streaming.checkpointFileManagerClass",
-    "spark.io.encryption.enabled")
+    "spark.io.encryption.enabled", "spark.speculation")
 }

@@ -125,6 +125,9 @@ private[binshift] final class BinMover(
   /** True if rows were dropped whose number isn't known yet. */
   def hasUncountedRows: Boolean = uncounted.nonEmpty
 
+  /** True if bins that left on demand may not all have been sent. */
+  def isSending: Boolean = uncounted.exists(_.isOnDemand)
+
   /** Corrects the number of rows for those dropped rows that have been counted by now. */
   def countIfSent(): Unit = {
     val (over, others) = uncounted.partition(_.count.isOver)

@@ -1,8 +1,8 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.recovery
 
-import org.apache.spark.sql.execution.streaming.state.{RocksDB, StateStoreCheckpointInfo, StateStoreId}
+import org.apache.spark.sql.execution.streaming.state.{RocksDB, RocksDBLineageManager, StateStoreCheckpointInfo, StateStoreId}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinKeyedRocksDB, BinnedFileManager, RocksDBArguments}
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinKeyedRocksDB, BinnedFileManager, RocksDBArguments, RocksDBFields, SnapshotLineage}
 
 /**
  * A binned database that Spark brings to a version from the checkpoint, including the rows that its bins had in other partitions
@@ -22,6 +22,12 @@ private[binshift] abstract class ReplayingRocksDB(
   protected final def binnedFiles: BinnedFileManager = fileManager.asInstanceOf[BinnedFileManager]
 
   binnedFiles.bind(this)
+
+  /** Relies on Spark: its constructor doesn't use the lineage. */
+  override protected[sql] val lineageManager: RocksDBLineageManager = {
+    val snapshots = RocksDBFields.snapshotFiles(binnedFiles)
+    new SnapshotLineage(item => snapshots.containsKey((item.version, Some(item.checkpointUniqueId))))
+  }
 
   /** Runs `body`, in which Spark brings the database up to `version` from the checkpoint if it has to. */
   protected final def replayingUpTo[T](version: Long)(body: => T): T = replay.upTo(version)(body)

@@ -117,7 +117,7 @@ private[binshift] final class IncomingShipment(
           if (place.exists(ShipmentBlocks.isMine)) ShipmentBlocks.removeHere(id)
         }
       catch { case NonFatal(e) => logDebug(s"${said.mkString(", ")} go with their broadcast", e) }
-    }(ExecutionContext.fromExecutor(ShippingThreads.links))
+    }(ExecutionContext.fromExecutor(ShippingThreads.closing))
   }
 
   /**

@@ -42,7 +42,7 @@ private[binshift] object ShippingThreads {
   /** Frees blocks that receivers have taken. May wait for somebody who reads such a block. */
   lazy val freeing: ScheduledExecutorService = ThreadUtils.newDaemonThreadPoolScheduledExecutor("binshift-free", Freed)
 
-  /** Closes copies. May wait for a thread that reads a checkpoint for them. */
+  /** Closes copies, and removes their messages. May wait for a thread that reads a checkpoint for them, or for the driver. */
   lazy val closing: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("binshift-close", MaxWaiting)
 
   /** Polls for requests for rows, every few milliseconds, while a store on this executor may be asked for rows. */
@@ -56,9 +56,9 @@ private[binshift] object ShippingThreads {
     ThreadUtils.newDaemonThreadPoolScheduledExecutor("binshift-stage", Followed)
 
   /**
-   * Waits for other executors, some of which may not answer for minutes. The number of threads is bounded elsewhere:
-   * [[BlockFetch]] limits fetches, each copy and each [[RowClient]] sends one thing at a time, and an answer is only sent when it
-   * is asked for.
+   * Waits for other executors and for checkpoints, some of which may not answer for minutes. The number of threads is bounded elsewhere:
+   * [[BlockFetch]] limits fetches, each copy and each [[RowClient]] sends one thing at a time and asks its checkpoint once, and an
+   * answer is only sent when it is asked for.
    */
   lazy val fetches: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("binshift-fetch")
 

@@ -57,6 +57,7 @@ private[binshift] trait OwnSnapshots extends RocksDBFileManager with Logging {
         // The next run may have replaced it by its own snapshot.
         if (!isAnothers(zip, fileMapping)) {
           if (Trace.isOn) Trace("deletes", directory, "files" -> Seq(zip.toUri.getPath), "withdrawn" -> true)
+          RocksDBFields.snapshotFiles(this).remove((version, checkpointUniqueId))
           CheckpointFileManager.create(directory, hadoop).delete(zip)
         }
         throw e
