@@ -158,7 +158,7 @@ private[binshift] object MigrationOptions {
 
 private[binshift] object PlannedMigration {
   private val Dir = "plans"
-  /** The file in which earlier versions kept the migration under way. Such a migration stays there until it ends; no new one is. */
+  /** The file in which earlier versions kept the migration under way. It stays there until it ends; new ones get their own files. */
   private val OldFile = "plan.json"
   private val FormatVersion = 1
 
