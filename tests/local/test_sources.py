@@ -118,7 +118,7 @@ def test_a_step_goes_on_though_the_checkpoint_does_not_say_for_some_epochs_what_
         migration = submit_shift(run, prepare=False)
         run.run(2, 3)
         assert list(entries(run.checkpoint)) == [0]
-        assert "it is being looked" in str(migration.status)
+        assert "the driver still checks" in str(migration.status)
         finish(run, migration, 4)
     assert migration.status.steps_done == 1
     assert counted(run) == counted_at_once(run)
