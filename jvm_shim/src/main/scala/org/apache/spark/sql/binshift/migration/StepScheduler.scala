@@ -281,7 +281,7 @@ private[binshift] final class StepScheduler(
 
   /**
    * Adds the obstacles to a step. Also declares that its partitions exist, and has its sources checked. The step only waits for the
-   * answer of that check if it waits for nothing else.
+   * answer of that check if it waits for nothing else. (One whose copies have not come for long has waited for an answer all the while.)
    */
   private def withObstacles(m: PlannedMigration, f: StepFacts): StepFacts = {
     val others = f.copy(obstacles = Obstacles(

@@ -158,7 +158,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       if (tables.scheduled.isEmpty) retired.claim(n)
       if (!isAgain && epoch % EpochsBetweenCleaning == 0) {
         cleanUp(epoch)
-        sources.keepWatch(stores, sqlConf.streamingMaintenanceInterval)
+        sources.keepWatch(stores, n, sqlConf.streamingMaintenanceInterval)
       }
       standbys.foreach(_.enter(epoch, operators, n))
       relocation.leaveLost()
