@@ -82,15 +82,22 @@ class Commands:
             self.epoch += 1
         return self.epoch
 
+    def runs(self, count: int) -> None:
+        """Stops the query and starts it again, a number of times, for an epoch each."""
+        for _ in range(count):
+            self.run.stop()
+            self.run.start()
+            self.epochs(1)
+
     def rescale(self, partitions: int, bins_per_step: int, prepare: bool) -> None:
         strategy = binshift.Batched(bins_per_step)
         self.run.attach().rescale(partitions, strategy=strategy, prepare=prepare)
 
-    def swap(self) -> None:
+    def swap(self, prepare: bool = False) -> None:
         """Exchanges all bins of two partitions."""
         controller = self.run.attach()
         swapped = [1 - owner for owner in controller.routing().assignment]
-        controller.submit(controller.plan(swapped, strategy=binshift.AllAtOnce()), prepare=False)
+        controller.submit(controller.plan(swapped, strategy=binshift.AllAtOnce()), prepare=prepare)
 
     def cancel(self) -> None:
         migration = self.run.attach().migration()

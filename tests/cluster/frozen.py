@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import cluster.commands
+from cluster.conftest import HERE
 from cluster.processes import children
 from harness import until
 from jvms import FAULTS
@@ -20,6 +21,13 @@ HALTING = {
     **FAULTS,
     # State is read from changelogs, so that no snapshot hides that a version is gone.
     "spark.sql.streaming.stateStore.minDeltasForSnapshot": "4",
+}
+
+#: Old files go soon.
+CLEANED = {
+    "spark.sql.streaming.minBatchesToRetain": "2",
+    "spark.sql.streaming.stateStore.maintenanceInterval": "500ms",
+    "spark.sql.streaming.stateStore.minDeltasForSnapshot": "2",
 }
 
 
@@ -66,6 +74,9 @@ def _state(pid: int) -> str:
 class Drivers:
     """Starts drivers of one query, which have input, outputs and checkpoint in common."""
 
+    master = "local[2]"
+    script = HERE / "commanded.py"
+
     def __init__(
         self, root: Path, jvm_jar: Path, conf: dict[str, str], stack: ExitStack, checkpoint: str = ""
     ) -> None:
@@ -85,16 +96,34 @@ class Drivers:
             What happens to this driver only, such as "run.begin.stop".
         """
         self.started += 1
-        folder = self.root.parent / f"faults-{self.started}"
-        folder.mkdir()
+        self._faults.mkdir()
         for fault in faults:
-            (folder / fault).touch()
-        conf = self.conf | {"spark.binshift.tests.faults": str(folder)}
+            self.lay(fault)
+        conf = self.conf | {"spark.binshift.tests.faults": str(self._faults)}
         meanwhile = STOP if stop else ""
         name = f"-{self.started}"
-        driver = Driver(self.root, "local[2]", conf, self.place, halt=stop, meanwhile=meanwhile, name=name)
+        driver = Driver(
+            *(self.root, self.master, conf, self.place),
+            halt=stop,
+            meanwhile=meanwhile,
+            name=name,
+            script=self.script,
+        )
         self.stack.enter_context(driver)
         return driver
+
+    def lay(self, fault: str) -> Path:
+        """Has something happen to the driver that was started last."""
+        file = self._faults / fault
+        file.touch()
+        return file
+
+    def clear(self, fault: str) -> None:
+        (self._faults / fault).unlink()
+
+    @property
+    def _faults(self) -> Path:
+        return self.root.parent / f"faults-{self.started}"
 
     @property
     def checkpoint(self) -> Path:
@@ -102,6 +131,8 @@ class Drivers:
 
 
 @contextmanager
-def drivers_of_a_query(root: Path, jvm_jar: Path, conf: dict[str, str]) -> Iterator[Drivers]:
+def drivers_of_a_query(
+    root: Path, jvm_jar: Path, conf: dict[str, str], kind: type[Drivers] = Drivers
+) -> Iterator[Drivers]:
     with ExitStack() as stack:
-        yield Drivers(root, jvm_jar, conf, stack)
+        yield kind(root, jvm_jar, conf, stack)

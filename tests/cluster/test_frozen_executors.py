@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cluster.commands import Driver
-from cluster.frozen import HALTING, stopped_of
+from cluster.frozen import CLEANED, HALTING, stopped_of
 from cluster.standalone import Standalone
 from cluster.test_frozen_drivers import FORMATS, cases
 from harness import until
@@ -24,12 +24,6 @@ LOST_SOON = {
     "spark.storage.blockManagerHeartbeatTimeoutMs": "15s",
     "spark.shuffle.io.maxRetries": "1",
     "spark.shuffle.io.retryWait": "1s",
-}
-#: Old files go soon.
-CLEANED = {
-    "spark.sql.streaming.minBatchesToRetain": "2",
-    "spark.sql.streaming.stateStore.maintenanceInterval": "500ms",
-    "spark.sql.streaming.stateStore.minDeltasForSnapshot": "2",
 }
 
 #: Of a file by its name, or a fault. From epoch 2 on, two partitions become four.
