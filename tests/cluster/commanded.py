@@ -1,7 +1,8 @@
 """A driver process that reads commands from standard input, one per line, and answers each in a line.
 
-It counts rows by key, as `driver.py` does. A test can do something to the cluster between two commands. Started
-again, it goes on with the checkpoint, which may be anywhere, and the input that is there.
+It counts rows by key, as `driver.py` does, unless a setting names another query of `local.queries`. A test can
+do something to the cluster between two commands. Started again, it goes on with the checkpoint, which may be
+anywhere, and the input that is there.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from binshift.session import PROVIDER
 from cluster.driver import Outputs
 from cluster.processes import listening, spark_processes
 from harness import StreamRun, end_maintenance, session, until
+from local.queries import QUERIES
 
 
 def counts(df: DataFrame) -> DataFrame:
@@ -38,8 +40,10 @@ class Commands:
     def __init__(self, root: Path, spark: SparkSession, checkpoint: str) -> None:
         self.spark = spark
         provider = spark.conf.get("spark.binshift.tests.provider", PROVIDER)
-        mode = spark.conf.get("spark.binshift.tests.mode", "update")
-        self.run = StreamRun(spark, root, self.query, mode, provider)
+        name = spark.conf.get("spark.binshift.tests.query", "")
+        query = QUERIES[name].build if name else self.query
+        mode = QUERIES[name].mode if name else spark.conf.get("spark.binshift.tests.mode", "update")
+        self.run = StreamRun(spark, root, query, mode, provider)
         self.run.outputs = Outputs(root / "outputs")
         # The URI stays a string: a Path would turn its two slashes into one.
         self.run.checkpoint = checkpoint or self.run.checkpoint  # type: ignore[assignment]

@@ -7,15 +7,15 @@ import signal
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import cluster.commands
 from cluster.conftest import HERE
 from cluster.processes import children
-from harness import until
+from harness import lose, until
 from jvms import FAULTS
+from traces.by_hand import wound_back_to
 
-#: The shell's parent is the JVM.
-STOP = "kill -STOP $PPID"
 HALTING = {
     "spark.sql.streaming.checkpointFileManagerClass": "binshift.tests.HaltingCheckpointFileManager",
     **FAULTS,
@@ -100,12 +100,13 @@ class Drivers:
         for fault in faults:
             self.lay(fault)
         conf = self.conf | {"spark.binshift.tests.faults": str(self._faults)}
-        meanwhile = STOP if stop else ""
+        # The shell's parent is the JVM, which may come to the instant again after it was woken up.
+        once = f"mkdir {self._faults}/stopped 2>/dev/null && kill -STOP $PPID || true"
         name = f"-{self.started}"
         driver = Driver(
             *(self.root, self.master, conf, self.place),
             halt=stop,
-            meanwhile=meanwhile,
+            meanwhile=once if stop else "",
             name=name,
             script=self.script,
         )
@@ -124,6 +125,21 @@ class Drivers:
     @property
     def _faults(self) -> Path:
         return self.root.parent / f"faults-{self.started}"
+
+    def wind_back(self, *epochs: int) -> None:
+        """Takes the newest epochs out of the logs of a query that nobody runs.
+
+        The source forgets as well, so that each epoch has the input that it had.
+        """
+        self.delete(f"{log}/{epoch}" for log in ("offsets", "commits", "sources/0") for epoch in epochs)
+        first = min(epochs)
+        checkpoint = urlsplit(self.place).path or str(self.checkpoint)
+        wound_back_to(Path(os.environ["BINSHIFT_TESTS_TRACE"]), checkpoint, offsets=first, commits=first)
+
+    def delete(self, files: Iterable[str]) -> None:
+        """Deletes files of the checkpoint, as a person does."""
+        for file in files:
+            lose(self.checkpoint / file)
 
     @property
     def checkpoint(self) -> Path:

@@ -37,7 +37,7 @@ def test_a_driver_that_wakes_as_it_deletes_old_files_leaves_those_of_its_success
     first("finish")
     if ":" not in instant:
         drivers.lay(f"{instant}.stop")
-    first("rescale", 2, 64, False)
+    first.tell("rescale", 2, 64, False)
     for _ in range(3):
         first.tell("finish")
         first.tell("swap")
