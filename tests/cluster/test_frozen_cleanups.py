@@ -35,9 +35,9 @@ def test_a_driver_that_wakes_as_it_deletes_old_files_leaves_those_of_its_success
     first("epochs", 2)
     first("rescale", 4, 64, False)
     first("finish")
+    first("rescale", 2, 64, False)
     if ":" not in instant:
         drivers.lay(f"{instant}.stop")
-    first.tell("rescale", 2, 64, False)
     for _ in range(3):
         first.tell("finish")
         first.tell("swap")
@@ -46,6 +46,7 @@ def test_a_driver_that_wakes_as_it_deletes_old_files_leaves_those_of_its_success
     first.tell("epochs", 30)
     first.await_stop()
     second = drivers.start()
+    second("finish")
     # The partitions that have gone come again.
     second("rescale", 4, 64, False)
     second("finish")
