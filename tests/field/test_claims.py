@@ -53,7 +53,10 @@ class DriversOnS3(Drivers):
 
 class DriversOnHdfs(Drivers):
     def delete(self, files):
-        shell = Jvm(jars("hdfs"), self.root.parent / "shell")
+        folder = self.root.parent / "shell"
+        shell = Jvm([*jars("hdfs"), folder], folder)
+        # The command doesn't start without one.
+        (folder / "core-site.xml").write_text("<configuration/>")
         shell.run("org.apache.hadoop.fs.FsShell", "-rm", *(f"{self.place}/{file}" for file in files))
 
 
