@@ -36,15 +36,16 @@ OF_DRIVERS = ("stop", "leave", "exit", "terminate", "kill")
 OF_EXECUTORS = ("terminate-executors", "decommission")
 
 _STORE = "spark.sql.streaming.stateStore."
-#: A snapshot at each epoch, and a pace at which a compaction takes longer than the program lives.
+#: A snapshot at every second epoch, and a pace at which a compaction takes longer than the program lives.
 CONF = {
-    _STORE + "minDeltasForSnapshot": "1",
+    _STORE + "minDeltasForSnapshot": "2",
     _STORE + "binshift.compaction.bytesPerSecond": "64k",
     "spark.decommission.enabled": "true",
     "spark.executor.memory": "512m",
 }
-#: With its fourth snapshot, a store begins to compact; with its eighth, it is not held back any more.
-COMPACTS_FROM = 4
+#: With its fourth snapshot, a store begins to compact; with its eighth, it is not held back any more. So the
+#: program has to end within the next eight epochs, or no compaction is under way.
+COMPACTS_FROM = 8
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Drawn:
             rng.random() < 0.5,
             rng.random() < 0.5,
             rng.random() < 0.5 and is_cluster,
-            rng.randint(0, 6),
+            rng.randint(0, 5),
             rng.uniform(0, 1),
         )
 
