@@ -31,6 +31,7 @@ from devtools.executors import executor_processes
 from devtools.pages import with_part
 from devtools.results import commit, read
 from harness import until
+from jvms import SPARK_HOME
 from prepared import prepare_jvms
 
 #: A JVM with a deadlock at its exit never ends; on a busy machine, a healthy one takes some seconds.
@@ -58,7 +59,8 @@ class Exit:
     """How the processes of a program have ended.
 
     `drivers` and `executors` are the numbers of JVMs that had to end in order, and `seconds` is what the
-    slowest of them took. Those that were alive after `PATIENCE_SECONDS` are `stuck`.
+    slowest of them took. Those that were alive after `PATIENCE_SECONDS` are `stuck`. What is `left` are
+    directories, and the reports of JVMs that crashed.
     """
 
     how: str
@@ -135,6 +137,9 @@ def end_program(folder: Path, how: str, seed: int = 0, master: str = LOCAL) -> E
             # The last part is no line yet.
             for line in out.read_text().split("\n")[heard:-1]:
                 heard += 1
+                # A JVM that crashes says so here.
+                if not line.startswith("{"):
+                    continue
                 told = json.loads(line)
                 application = told["application"]
                 for role in ("drivers", "executors"):
@@ -156,6 +161,8 @@ def end_program(folder: Path, how: str, seed: int = 0, master: str = LOCAL) -> E
     if how == "kill":
         # What the driver leaves, and the workers of a local cluster with it, is nobody's to delete.
         left = [p for p in left if any(part.startswith("executor") for part in Path(p).parts)]
+    work = SPARK_HOME / "work" / application
+    left += [f.name for of in (folder, work) for f in of.rglob("hs_err_pid*.log")]
     drawn = asdict(Drawn.of(seed, is_cluster=master == CLUSTER))
     slowest = round(max(watch.seconds.values()), 1)
     return Exit(how, master, seed, drawn, jvms["drivers"], jvms["executors"], slowest, len(watch.stuck), left)
