@@ -32,7 +32,7 @@ CLEANED = {
     "spark.sql.streaming.stateStore.minDeltasForSnapshot": "2",
 }
 
-#: Of a file by its name, or a fault. From epoch 2 on, two partitions become four.
+#: Files by their names, or faults. From epoch 2 on, two partitions become four.
 INSTANTS = [
     "before:/state/0/1/3*.changelog",
     "after:/state/0/1/3*.changelog",

@@ -30,7 +30,7 @@ def files(spark):
 
 
 def two_runs(run, ended, failures):
-    """With a migration that the first one accepts, and the second one finds."""
+    """Runs the query twice; the first run accepts a migration, and the second one finds it."""
     try:
         for first in (0, 2):
             run.start()

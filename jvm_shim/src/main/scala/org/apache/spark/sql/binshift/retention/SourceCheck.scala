@@ -19,7 +19,8 @@ import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.util.ThreadUtils
 
 /**
- * Checks whether partitions can be rebuilt from the checkpoint, before others take over their bins and after files were deleted.
+ * Checks whether partitions can be rebuilt from the checkpoint, before others take over their bins, after files were deleted, and from
+ * time to time.
  * While a store lives, nobody reads its files, so nobody else would notice that one of them is missing. Partitions that can't be
  * rebuilt are asked for a snapshot ([[snapshotsWanted]]), which their stores make from the state that they have.
  *
@@ -48,6 +49,8 @@ private[binshift] final class SourceCheck(
   private var lost = Map.empty[Int, String]
   /** The epochs at which each of these partitions was first and last asked for a snapshot. */
   private var asked = Map.empty[Int, (Long, Long)]
+  /** When all partitions were looked at last, or this run began. Used by the stream's thread. */
+  private var watchedAtNs = System.nanoTime()
 
   /**
    * Begins to check the partitions that give bins away in some steps, after the look that is under way.
@@ -60,6 +63,20 @@ private[binshift] final class SourceCheck(
 
   /** Begins to check all partitions, after the look that is under way. */
   def lookAtAll(stores: Option[Stores]): Unit = stores.foreach(s => begin(Request(s, None, isOfAll = true)))
+
+  /**
+   * Begins to check all partitions if that hasn't been done for a while. Others than the query may delete files of the checkpoint, such
+   * as rules of an object store, and nobody else notices as long as the state is in memory, where a snapshot of it can still be made.
+   *
+   * @param intervalMs the interval of Spark's maintenance, at which each store is listed as well
+   */
+  def keepWatch(stores: Option[Stores], intervalMs: Long): Unit = {
+    val now = System.nanoTime()
+    if (now - watchedAtNs >= intervalMs * IntervalsBetweenLooks * 1000000L) {
+      watchedAtNs = now
+      lookAtAll(stores)
+    }
+  }
 
   /** Waits until no look is under way, but only for a short time. */
   def await(): Unit = synchronized(running).foreach(_.await(MaxWaitMs, MILLISECONDS))
@@ -194,6 +211,8 @@ private[binshift] object SourceCheck {
   }
 
   private val EpochsBetweenAsking = 10
+  /** With these, a tenth is added to the listings that Spark's maintenance makes. */
+  private val IntervalsBetweenLooks = 10
   private val MaxWaitMs = 10000L
   private val MaxThreads = 16
 
