@@ -16,7 +16,7 @@ JAR := python/binshift/jars/binshift-spark$(SPARK)_2.13-$(VERSION).jar
 SCALA := $(shell find {statestore,jvm_shim}/src -type f) build.gradle settings.gradle gradle.properties
 FORMATTED := build/scala.formatted
 
-.PHONY: help setup jar demo test test-few test-matrix field test-unit sources older-setup older-jar lint types format check bench-timers bench-migration bench-requests bench-quick bench bench-report chaos lives mutants fuzz model soak spark-suites compatibility docs recordings wheel release-check release clean
+.PHONY: help setup jar demo test test-few test-matrix field test-unit sources older-setup older-jar lint types format check bench-timers bench-migration bench-requests bench-quick bench bench-report chaos lives exits mutants fuzz model soak spark-suites compatibility docs recordings wheel release-check release clean
 
 help:  ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -83,6 +83,10 @@ chaos: setup  ## Kill and freeze drivers and executors at random instants; hours
 
 lives: setup  ## Live through random lives in one JVM, seconds each, and shorten what comes out wrong; MINUTES=10, SEED=n.
 	PYTHONPATH=tests $(PY) tests/lives/run.py --minutes $(or $(MINUTES),10) --results tests/lives/results.jsonl $(if $(SEED),--seed $(SEED))
+
+exits: setup  ## End small programs at random instants, and watch their JVMs until they are gone; MINUTES=30. Goes on where it stopped.
+	PYTHONPATH=tests $(PY) tests/cluster/exits.py --minutes $(or $(MINUTES),30)
+	PYTHONPATH=tests $(PY) tests/cluster/exits.py --page
 
 mutants: setup  ## Plant small faults in copies of the sources, and see which ones random lives find; hours. MINUTES=10 for each.
 	PYTHONPATH=tests $(PY) tests/mutants/run.py --minutes $(or $(MINUTES),10)

@@ -45,6 +45,12 @@ class Part:
 
 
 _CHECKPOINTS, _CLAIMS = "tests/field/test_checkpoints.py", "tests/field/test_claims.py"
+#: Drivers that are stopped, and wake up later. Each part has them under one of the checkpoint formats, and
+#: stops them at half of the instants of a migration, because all of them would take an hour.
+_STOPPED = "(at_any_instant or successor or table)"
+# Only under format 1 does a start that was wound back delete state.
+_S3_ONLY = f"s3 and not (s3-1 and {_STOPPED} and not clean) and (not at_any_instant or before or routing)"
+_HDFS_ONLY = f"hdfs and not (hdfs-2 and {_STOPPED}) and (not at_any_instant or after)"
 PARTS = (
     Part(
         name="kafka",
@@ -56,15 +62,16 @@ PARTS = (
     ),
     Part(
         name="s3",
-        tests=(_CHECKPOINTS, _CLAIMS, "-k", "s3 and not at_any_instant"),
+        tests=(_CHECKPOINTS, _CLAIMS, "-k", _S3_ONLY),
         tries="checkpoints of both formats: the query is rescaled, stopped, killed while bins move and at a "
-        "step, converted; one of several executors dies; Spark's file manager that writes in one request",
+        "step, converted; one of several executors dies; drivers and an executor are stopped, replaced and "
+        "woken up again; Spark's file manager that writes in one request",
         artifacts=(("s3a", "hadoop-aws"), ("s3a", "spark-hadoop-cloud_2.13")),
         packages=("moto",),
     ),
     Part(
         name="hdfs",
-        tests=(_CHECKPOINTS, _CLAIMS, "-k", "hdfs and not at_any_instant"),
+        tests=(_CHECKPOINTS, _CLAIMS, "-k", _HDFS_ONLY),
         tries="the same on one executor, with the file manager that renames; `fsck` and other commands "
         "on a copy",
         artifacts=(("hdfs", "hadoop-client-minicluster"),),

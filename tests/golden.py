@@ -12,7 +12,7 @@ GOLDEN = Path(__file__).parent / "golden"
 OLD = Path(__file__).parent / "golden_old"
 #: The epoch of the old routing entry, and the version of the ids.
 EPOCH = 4
-#: That of the routing entry, which follows the old one.
+#: The epoch of the routing entry that follows the old one.
 NEXT = 6
 ENTRY = f"routing/{NEXT}-d31c74b6"
 PLAN = "plans/0b6c3a52-6c0f-4c1e-9a57-3f7f0d6f5f10.json"

@@ -1,4 +1,4 @@
-"""What the cuts cost, as a table for the page."""
+"""Makes the table of what cuts cost, for the page."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ NOTICES_S = 60
 
 
 class UndoneError(Exception):
-    """A life that did not come to its end, or not to the right one, and what is known of it."""
+    """A life that didn't reach its end, or reached a wrong one, with the facts that are known."""
 
     def __init__(self, what: str) -> None:
         super().__init__(what)
@@ -38,7 +38,7 @@ class UndoneError(Exception):
 
 
 def live(life: Life, oracles: Path) -> dict[str, Any]:
-    """All of a life. Raises `UndoneError` if anything is not as it was without kills and migrations."""
+    """Runs a whole life. Raises `UndoneError` if anything differs from a run without kills and migrations."""
     expected = oracle(life, oracles)
     life.begin()
     rng = random.Random(f"{life.seed} kills")
@@ -102,7 +102,7 @@ def freeze_drivers(life: Life, drivers: Drivers, rng: random.Random, failures: l
         driver = drivers.next(another=freezes < life.kills)
         while freezes < life.kills:
             if rng.random() < 0.4:
-                # While its query starts, or before.
+                # At an instant while its query starts, or before that.
                 await_instant(life, driver, rng, epochs=0)
             elif driver.has_started():
                 await_instant(life, driver, rng, epochs=rng.choice([0, 0, rng.randint(1, 4)]))
@@ -116,7 +116,7 @@ def freeze_drivers(life: Life, drivers: Drivers, rng: random.Random, failures: l
             frozen.thaw()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 frozen.process.wait(NOTICES_S)
-            # It may have nothing to write any more, and so nothing to fail at.
+            # If it has nothing left to write, there is nothing at which it could fail.
             if frozen.is_alive and committed(life.root) < life.epochs - 1 and driver.is_alive:
                 raise UndoneError(f"a driver that was replaced went on for {NOTICES_S} s; see {life.root}/log")
             frozen.kill()

@@ -28,7 +28,7 @@ TESTS = Path(__file__).resolve().parents[1]
 REPO = TESTS.parent
 BUILD = REPO / "build" / "chaos"
 RESULTS = TESTS / "chaos" / "results.jsonl"
-#: Those of `make lives`.
+#: The results of `make lives`.
 QUICK = TESTS / "lives" / "results.jsonl"
 PAGE = REPO / "docs" / "chaos.md"
 #: The table stands between these two lines of the page.
@@ -64,7 +64,7 @@ def main() -> int:
         PAGE.write_text(page(PAGE.read_text(), done))
         return 0
     seed = args.seed or (done[-1]["seed"] if done else str(random.SystemRandom().randrange(10**6)))
-    # So that what was started ends, too.
+    # Raises an exception, so that processes that were started end, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     print(f"seed {seed}, results in {args.results}", flush=True)
     prepare_jvms()
@@ -120,7 +120,7 @@ def one(seed: str, index: int, killed: str, args: argparse.Namespace) -> dict[st
 
 
 def table(done: list[dict[str, Any]]) -> str:
-    """By operator and by who was killed."""
+    """The table of results, by operator and by who was killed."""
     sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0] * 6)
     for d in done:
         row = [1, d["kills"], d["epochs"], d.get("steps", 0), d.get("bins", 0), int("wrong" in d)]

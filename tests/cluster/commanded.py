@@ -1,7 +1,8 @@
 """A driver process that reads commands from standard input, one per line, and answers each in a line.
 
-It counts rows by key, as `driver.py` does. A test can do something to the cluster between two commands. Started
-again, it goes on with the checkpoint, which may be anywhere, and the input that is there.
+It counts rows by key, as `driver.py` does, unless a setting names another query of `local.queries`. A test can
+do something to the cluster between two commands. Started again, it goes on with the checkpoint, which may be
+anywhere, and the input that is there.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from binshift.session import PROVIDER
 from cluster.driver import Outputs
 from cluster.processes import listening, spark_processes
 from harness import StreamRun, end_maintenance, session, until
+from local.queries import QUERIES
 
 
 def counts(df: DataFrame) -> DataFrame:
@@ -39,8 +41,10 @@ class Commands:
     def __init__(self, root: Path, spark: SparkSession, checkpoint: str) -> None:
         self.spark = spark
         provider = spark.conf.get("spark.binshift.tests.provider", PROVIDER)
-        mode = spark.conf.get("spark.binshift.tests.mode", "update")
-        self.run = self.kind(spark, root, self.query, mode, provider)
+        name = spark.conf.get("spark.binshift.tests.query", "")
+        query = QUERIES[name].build if name else self.query
+        mode = QUERIES[name].mode if name else spark.conf.get("spark.binshift.tests.mode", "update")
+        self.run = self.kind(spark, root, query, mode, provider)
         self.run.outputs = Outputs(root / "outputs")
         # The URI stays a string: a Path would turn its two slashes into one.
         self.run.checkpoint = checkpoint or self.run.checkpoint  # type: ignore[assignment]
@@ -83,15 +87,22 @@ class Commands:
             self.epoch += 1
         return self.epoch
 
+    def runs(self, count: int) -> None:
+        """Stops the query and starts it again, a number of times, for an epoch each."""
+        for _ in range(count):
+            self.run.stop()
+            self.run.start()
+            self.epochs(1)
+
     def rescale(self, partitions: int, bins_per_step: int, prepare: bool) -> None:
         strategy = binshift.Batched(bins_per_step)
         self.run.attach().rescale(partitions, strategy=strategy, prepare=prepare)
 
-    def swap(self) -> None:
+    def swap(self, prepare: bool = False) -> None:
         """Exchanges all bins of two partitions."""
         controller = self.run.attach()
         swapped = [1 - owner for owner in controller.routing().assignment]
-        controller.submit(controller.plan(swapped, strategy=binshift.AllAtOnce()), prepare=False)
+        controller.submit(controller.plan(swapped, strategy=binshift.AllAtOnce()), prepare=prepare)
 
     def cancel(self) -> None:
         migration = self.run.attach().migration()

@@ -82,7 +82,7 @@ class Driver:
         return self.answer(name)
 
     def answer(self, name: str = "") -> Any:
-        """That of the command that was given first of those without an answer."""
+        """The answer to the oldest command that has none yet."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             if line.startswith("answer: "):

@@ -106,7 +106,7 @@ class Outputs(dict[int, Any]):
 
     def __setitem__(self, epoch: int, output: Any) -> None:
         temporary = self.folder / "next"
-        temporary.write_text(json.dumps(output))
+        temporary.write_text(json.dumps(output, default=str))
         os.replace(temporary, self.folder / f"{epoch}.json")
 
 

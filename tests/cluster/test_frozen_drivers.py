@@ -3,13 +3,13 @@
 Each test ends with a third driver, which reads all of the state from the checkpoint.
 """
 
-import os
-from pathlib import Path
+import json
+import shutil
 
 import pytest
 
 from cluster.frozen import drivers_of_a_query
-from traces.by_hand import wound_back
+from harness import STOCK, entries, until
 
 FORMATS = {1: {}, 2: {"spark.sql.streaming.stateStore.checkpointFormatVersion": "2"}}
 
@@ -77,6 +77,27 @@ def test_a_table_that_a_replaced_driver_writes_late_is_not_obeyed(drivers, parti
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("checkpoint_format", cases((), always=[(2,)]))
+def test_a_table_that_is_written_late_is_not_obeyed_while_the_successor_waits_for_copies(drivers):
+    first = drivers.start("after:/offsets/5", faults=["export.chunk.block"])
+    first("epochs", 2)
+    first("swap", True)
+    first("epochs", 2)
+    copied = drivers.lay("stage.done.count")
+    drivers.clear("export.chunk.block")
+    assert until(lambda: copied.stat().st_size == 2)
+    first("epochs", 1)
+    first.tell("epochs", 1)
+    first.await_stop()
+    second = drivers.start(faults=["export.chunk.block"])
+    second("epochs", 1)
+    assert first.wake_in_vain()
+    # The step of the first driver, which had all copies.
+    assert list(entries(drivers.checkpoint)) == [0, 6]
+    assert_goes_on(drivers, second)
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("checkpoint_format", cases((), always=[(1,)]))
 def test_a_run_that_wakes_after_an_epoch_that_it_ran_again_leaves_the_table_in_force(drivers):
     driver = drivers.start("after:/offsets/2")
@@ -107,12 +128,7 @@ def test_a_start_that_was_wound_back_and_wakes_late_deletes_nothing_of_its_succe
     driver = drivers.start()
     driver("epochs", 4)
     driver.kill()
-    # The source forgets as well, so that each epoch has the input that it had.
-    for log in ("offsets", "commits", "sources/0"):
-        for epoch in (2, 3):
-            (drivers.checkpoint / log / str(epoch)).unlink()
-            (drivers.checkpoint / log / f".{epoch}.crc").unlink(missing_ok=True)
-    wound_back(Path(os.environ["BINSHIFT_TESTS_TRACE"]), drivers.checkpoint)
+    drivers.wind_back(2, 3)
     first = drivers.start(faults=[f"{point}.stop"])
     first.await_stop()
     second = drivers.start()
@@ -136,7 +152,7 @@ def test_a_driver_that_wakes_as_it_deletes_its_plan_leaves_the_one_that_its_succ
     second.kill()
     third = drivers.start()
     third("finish")
-    third.assert_exact(4)
+    assert_goes_on(drivers, third, partitions=4)
 
 
 #: The second driver goes on with the plan, and so does the first one in its place.
@@ -167,3 +183,40 @@ def test_a_driver_that_is_replaced_at_any_instant_of_a_migration_changes_nothing
     second("finish")
     assert first.wake_in_vain()
     assert_goes_on(drivers, second, partitions=4)
+
+
+#: Watermarks move with the rows alone, so that each file is an epoch.
+OF_A_FILE = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("checkpoint_format", "query"), cases(("join-full",), ("tws-jvm",), always=[(1, "join-full")])
+)
+def test_queries_with_several_stores_and_timers_do_what_they_do_with_sparks_provider(
+    tmp_path, jvm_jar, checkpoint_format, query
+):
+    conf = FORMATS[checkpoint_format] | OF_A_FILE | {"spark.binshift.tests.query": query}
+    with drivers_of_a_query(tmp_path / "run", jvm_jar, conf) as drivers:
+        first = drivers.start("after:/offsets/3")
+        first("epochs", 2)
+        first("rescale", 4, 64, False)
+        first.tell("epochs", 8)
+        first.await_stop()
+        second = drivers.start()
+        second("finish")
+        assert first.wake_in_vain()
+        second("lose_stores")
+        second("epochs", 2)
+        second.kill()
+        drivers.start()("epochs", 3)
+    shutil.copytree(tmp_path / "run/input", tmp_path / "stock/run/input")
+    stock = conf | {"spark.binshift.tests.provider": STOCK}
+    with drivers_of_a_query(tmp_path / "stock/run", jvm_jar, stock) as drivers:
+        drivers.start()("epochs", 0)
+    mine, expected = (
+        {f.name: f.read_text() for f in (root / "outputs").glob("*.json")}
+        for root in (tmp_path / "run", tmp_path / "stock/run")
+    )
+    assert mine == expected
+    assert any(json.loads(text) for text in mine.values())

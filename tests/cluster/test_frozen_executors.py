@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cluster.commands import Driver
-from cluster.frozen import HALTING, stopped_of
+from cluster.frozen import CLEANED, HALTING, stopped_of
 from cluster.standalone import Standalone
 from cluster.test_frozen_drivers import FORMATS, cases
 from harness import until
@@ -25,14 +25,8 @@ LOST_SOON = {
     "spark.shuffle.io.maxRetries": "1",
     "spark.shuffle.io.retryWait": "1s",
 }
-#: Old files go soon.
-CLEANED = {
-    "spark.sql.streaming.minBatchesToRetain": "2",
-    "spark.sql.streaming.stateStore.maintenanceInterval": "500ms",
-    "spark.sql.streaming.stateStore.minDeltasForSnapshot": "2",
-}
 
-#: Of a file by its name, or a fault. From epoch 2 on, two partitions become four.
+#: Files by their names, or faults. From epoch 2 on, two partitions become four.
 INSTANTS = [
     "before:/state/0/1/3*.changelog",
     "after:/state/0/1/3*.changelog",
@@ -75,10 +69,16 @@ def stopping_at(instant, tmp_path):
     cases(*((i,) for i in INSTANTS), always=[(1, "before:/state/0/1/3*.changelog"), (2, "switch.done")]),
 )
 def test_an_executor_that_wakes_late_changes_nothing(hosts, tmp_path, jvm_jar, checkpoint_format, instant):
+    assert_changes_nothing(hosts, tmp_path, {"spark.jars": str(jvm_jar)}, "", checkpoint_format, instant)
+
+
+def assert_changes_nothing(hosts, tmp_path, settings, checkpoint, checkpoint_format, instant):
+    """One of two executors stops at the instant, and wakes up once the other one has done its work."""
     cluster, workers = hosts
-    conf = {"spark.jars": str(jvm_jar), **HALTING, **LOST_SOON, **CLEANED, **FORMATS[checkpoint_format]}
+    conf = {**settings, **HALTING, **LOST_SOON, **CLEANED, **FORMATS[checkpoint_format]}
     with ExitStack() as stack:
-        driver = Driver(tmp_path / "run", cluster.url, conf | stopping_at(instant, tmp_path), name="-1")
+        stopping = conf | stopping_at(instant, tmp_path)
+        driver = Driver(tmp_path / "run", cluster.url, stopping, checkpoint, name="-1")
         stack.enter_context(driver)
         driver("await_executors", 2)
         driver.tell("epochs", 2)
@@ -103,7 +103,7 @@ def test_an_executor_that_wakes_late_changes_nothing(hosts, tmp_path, jvm_jar, c
         driver("epochs", 2)
         driver.assert_outputs()
         driver.kill()
-        last = Driver(tmp_path / "run", "local[2]", conf, name="-2")
+        last = Driver(tmp_path / "run", "local[2]", conf, checkpoint, name="-2")
         stack.enter_context(last)
         last("epochs", 2)
         last.assert_exact(4)

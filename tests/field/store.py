@@ -23,7 +23,7 @@ class Store(ThreadedMotoServer):
     def __init__(self, address: str, port: int, *, is_careless: bool = False) -> None:
         super().__init__(address, port)
         self.is_careless = is_careless
-        #: What is done, once, when a file with such a path is written, before the client hears of it.
+        #: Called once when a file with such a path is written, before the client gets its answer.
         self.when_written: dict[str, Callable[[], None]] = {}
 
     def start(self) -> None:

@@ -12,10 +12,15 @@ from cluster.test_frozen_drivers import (  # noqa: F401 - run here on servers
     FORMATS,
     assert_goes_on,
     test_a_driver_that_is_replaced_at_any_instant_of_a_migration_changes_nothing,
+    test_a_driver_that_wakes_as_it_deletes_its_plan_leaves_the_one_that_its_successor_has_accepted,
     test_a_run_that_wakes_after_an_epoch_that_it_ran_again_leaves_the_table_in_force,
     test_a_run_that_wakes_in_its_first_epoch_deletes_nothing_of_its_successor,
+    test_a_start_that_was_wound_back_and_wakes_late_deletes_nothing_of_its_successor,
     test_a_table_that_a_replaced_driver_writes_late_is_not_obeyed,
 )
+from cluster.test_frozen_executors import assert_changes_nothing, hosts  # noqa: F401
+from devtools.servers.jars import jars
+from devtools.servers.process import Jvm
 from field.places import hdfs_place, s3_place
 from harness import session
 
@@ -41,6 +46,19 @@ class DriversOnS3(Drivers):
         self.store.when_written[f"*{path}"] = lambda: os.kill(driver.jvm, signal.SIGSTOP)
         return driver
 
+    def delete(self, files):
+        for file in files:
+            self.store.bucket().Object(f"{self.root.parent.name}/{file}").delete()
+
+
+class DriversOnHdfs(Drivers):
+    def delete(self, files):
+        folder = self.root.parent / "shell"
+        shell = Jvm([*jars("hdfs"), folder], folder)
+        # The command doesn't start without one.
+        (folder / "core-site.xml").write_text("<configuration/>")
+        shell.run("org.apache.hadoop.fs.FsShell", "-rm", *(f"{self.place}/{file}" for file in files))
+
 
 @pytest.fixture(params=["s3", "hdfs"])
 def drivers(request, tmp_path, jvm_jar, checkpoint_format):
@@ -50,7 +68,7 @@ def drivers(request, tmp_path, jvm_jar, checkpoint_format):
             yield DriversOnS3(request.getfixturevalue("s3_store"), tmp_path, jvm_jar, conf, stack)
         else:
             root = hdfs_place(request.getfixturevalue("hdfs")).root
-            yield Drivers(tmp_path / "run", jvm_jar, conf, stack, f"{root}/{tmp_path.name}")
+            yield DriversOnHdfs(tmp_path / "run", jvm_jar, conf, stack, f"{root}/{tmp_path.name}")
 
 
 def test_of_runs_that_claim_a_place_at_once_one_gets_it(place, jvm_jar, tmp_path):
@@ -80,3 +98,11 @@ def test_a_run_leaves_a_later_claim_alone_though_the_s3_store_ignores_conditions
     # The store itself doesn't keep it.
     claim.put(Body=b"overwritten", IfNoneMatch="*")
     assert claim.get()["Body"].read() == b"overwritten"
+
+
+def test_an_executor_that_wakes_late_changes_nothing_on_s3(hosts, s3, tmp_path, jvm_jar):  # noqa: F811
+    place = s3_place(s3)
+    checkpoint = f"{place.root}/{tmp_path.name}"
+    # It was about to upload.
+    instant = "before:/state/0/1/3*.changelog"
+    assert_changes_nothing(hosts, tmp_path, place.conf(jvm_jar), checkpoint, 1, instant)

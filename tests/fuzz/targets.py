@@ -199,7 +199,7 @@ def pieces(data: bytes) -> object:
 
 
 def records(data: bytes) -> object:
-    """Of what is in the blocks, so that damage is not found by their checksums."""
+    """Decodes the contents of blocks, so that their checksums don't reveal the damage."""
     log = Changelog(io.BytesIO(lz4(data, 1 << 12)), "log")
     return log.lineage, list(log.records())
 

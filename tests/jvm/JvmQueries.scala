@@ -62,7 +62,7 @@ object JvmQueries {
       .transformWithState(new Remembering, TimeMode.None(), OutputMode.Update()).toDF("k", "what", "n")
   }
 
-  /** With an initial state, and a key of two columns. */
+  /** A query with an initial state, and a key of two columns. */
   def transformedWithInitialState(df: DataFrame): DataFrame = {
     val spark = df.sparkSession
     import spark.implicits._

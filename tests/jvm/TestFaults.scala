@@ -38,7 +38,7 @@ final class TestFaults extends Faults {
     else if (isArmed(point, "cut")) bytes.take(bytes.length / 2)
     else bytes
 
-  /** As if the input had gone that a task of the newest shuffle reads; in local mode. */
+  /** Behaves as if the input that a task of the newest shuffle reads were gone; in local mode. */
   private def lostInput(): Exception = {
     val shuffles = SparkEnv.get.mapOutputTracker.asInstanceOf[MapOutputTrackerMaster].shuffleStatuses.keys
     new FetchFailedException(null, shuffles.max, -1L, -1, 0, "lost on purpose")

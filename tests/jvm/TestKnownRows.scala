@@ -126,7 +126,7 @@ object TestKnownRows {
     finally db.close()
   }
 
-  /** For how many keys two stores have room that share memory for 1,000: at first, when one knows 900, and when that is cleared. */
+  /** How many keys two stores with memory for 1,000 have room for: at first, when one knows 900, and when that one is cleared. */
   def rooms(directory: String): String = {
     val memory = new KeyMemory(1000 * 160)
     val dbs = Seq("one", "other").map(name => new PlainDatabase(new File(directory, name), hasFamilies = false))

@@ -28,7 +28,7 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
   private val random = new Random(seed)
   private val retain = 1 + random.nextInt(10)
   private val every = 1 + random.nextInt(6)
-  /** Whether the store has column families. A commit that makes one makes a snapshot, which is there at once. */
+  /** True if the store has column families. A commit that makes a family makes a snapshot, which exists at once. */
   private val hasFamilies = random.nextBoolean()
   private val entries = mutable.TreeMap(0L -> drawnTable())
   private val there = mutable.Map.empty[Int, mutable.Set[VersionFile]]
@@ -54,7 +54,7 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
       event()
       unreadable.orElse(checkedWrongly).orElse(overtakenLook).orElse(falseAlarms.headOption)
     }.nextOption().orElse {
-      // What nobody reads is gone in the end.
+      // In the end, files that nobody reads are gone.
       for (_ <- 0 until 3 * (retain + every)) {
         epoch(isCommitted = true, isUploaded = true)
         cleanAll()
@@ -195,7 +195,7 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
         if (triedOr(Option(0L))(retained.neededByOthers(there(p).toSeq, oldest + 1, last)).isEmpty) {
           history += s"partition $p is gone"
           there -= p
-          // It is closed, and files that come late are nobody's.
+          // It is closed, so files that come late belong to nobody.
           stores.remove(p).foreach(stale += p -> _)
         }
       }

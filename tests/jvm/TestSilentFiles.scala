@@ -12,7 +12,7 @@ import org.apache.hadoop.fs.{FileStatus, FSDataInputStream, Path, RawLocalFileSy
  * Local files under the scheme `silent`, which stop answering. A request that binshift makes from a place in its code for the
  * first time hangs until the test releases it. The place is given by the outermost frames of binshift on the stack.
  *
- * For each place, it records the locks that the thread holds meanwhile.
+ * Records for each place which locks the thread holds meanwhile.
  */
 class TestSilentFiles extends RawLocalFileSystem {
   override def getScheme: String = "silent"

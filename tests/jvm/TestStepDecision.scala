@@ -2,7 +2,7 @@ package org.apache.spark.sql.binshift.migration
 
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.Delivery
 
-/** What becomes of a step, for every combination of what may be known of it. */
+/** Checks what is decided about a step, for every combination of facts. */
 object TestStepDecision {
   import Delivery._
   import StepDecision._
@@ -61,7 +61,7 @@ object TestStepDecision {
     Reason.Misplaced(1) -> "waits for 1 partition to run on another executor",
     Reason.Trouble("it is full") -> "waits: it is full")
 
-  /** What is known at an epoch, what tasks say of copies at the next one, and for how many epochs the step has waited in vain then. */
+  /** Facts at an epoch, the copies that tasks report at the next one, and for how many epochs the step has waited in vain by then. */
   private val Idle: Seq[(StepFacts, CopyState, Int)] = {
     val waiting = Ordered.copy(copies = Some(missing(8, idle = 1)))
     Seq(

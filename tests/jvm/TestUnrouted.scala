@@ -25,7 +25,7 @@ object TestUnrouted {
       val store = provider.getStore(version)
       try store.commit()
       catch {
-        // As in a failing task of Spark.
+        // Does the same as a failing task of Spark.
         case e: Exception =>
           store.abort()
           throw e

@@ -30,7 +30,7 @@ final class TestWaits(context: SparkContext) {
     }(ExecutionContext.fromExecutor(command => new Thread(command).start()))
   }
 
-  /** For each query, the milliseconds that its tasks wait for their preferred executors. */
+  /** Returns for each query how many milliseconds its tasks wait for their preferred executors. */
   def inForce(): JMap[String, Long] = {
     val found = new HashMap[String, Long]
     TaskSets.waiting(context.taskScheduler.asInstanceOf[TaskSchedulerImpl])

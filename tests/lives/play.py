@@ -37,7 +37,7 @@ class WrongError(Exception):
     """The results that differ from those of Spark's own provider."""
 
 
-#: Which of its possible inputs each epoch has.
+#: For each epoch, which of its possible inputs it has.
 Variants = tuple[int, ...]
 
 
@@ -77,7 +77,7 @@ class Oracles:
 
 
 def state_of(run: StreamRun, life: Life, epoch: int) -> list[list[str]]:
-    """As it is read from the checkpoint."""
+    """Reads the state of an epoch from the checkpoint."""
     return run.states([{**o, "batchId": str(epoch)} for o in QUERIES[life.operator].state])
 
 

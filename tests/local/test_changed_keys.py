@@ -103,7 +103,7 @@ def test_the_epoch_before_a_step_fails_and_is_run_again_without_it(stream):
     oracle.feed(batch(1, True))
     oracle.query.processAllAvailable()
     run.feed(batch(1, True))
-    with pytest.raises(Exception, match="a step was to take effect with epoch 2"):
+    with pytest.raises(Exception, match="a step was about to take effect with epoch 2"):
         run.query.processAllAvailable()
     run.start()
     for epoch in range(2, 5):

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 BINS = range(8)
-#: Of some keys, there are several rows.
+#: Some keys have several rows.
 SINGLE = st.builds("{}.{}".format, st.sampled_from(BINS), st.integers(0, 5))
 SEVERAL = st.builds("{}.{}/{}".format, st.sampled_from(BINS), st.integers(0, 2), st.integers(0, 3))
 #: The marker in front of a row's number, if there are rows with all lower numbers.
@@ -70,7 +70,7 @@ def test_what_was_written_before_a_bin_came_wins_and_the_rest_is_the_bins(spark,
 def test_a_writer_does_not_wait_until_the_files_of_many_bins_are_merged(spark, tmp_path):
     test = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.migration.TestKnownRows
     files, is_stopped = test.manyFiles(str(tmp_path), 60).split(" ")
-    # As they come, with that of the known rows.
+    # The files as they come, and the file of the known rows.
     assert int(files) == 61
     assert is_stopped == "0"
 

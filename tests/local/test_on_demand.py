@@ -71,7 +71,7 @@ def test_an_epoch_on_demand_takes_only_the_bins_that_it_touches(stream, tmp_path
 
 @pytest.mark.long
 def test_a_task_that_cannot_ask_for_its_bins_reads_the_checkpoint_in_time(stream, tmp_path):
-    """As where a machine does not answer: Spark connects on the thread that sends."""
+    """As if a machine did not answer: Spark connects on the thread that sends."""
     query = QUERIES["count"]
     # At this pace, nothing comes that is not asked for.
     conf = {SHIP + "timeout": "2s", SHIP + "maxBytesPerSecond": "1"}
@@ -164,7 +164,7 @@ def test_each_epoch_has_as_many_rows_as_one_of_a_query_that_never_migrated(strea
         with Fault("fetch.chunk", "slow"):
             for n in (3, 1, 1):
                 feed(n)
-            while not (name == "tumbling-append" or sum(awaited[before:]) or migration.status.is_over):
+            while not (sum(awaited[before:]) or migration.status.steps_done):
                 feed(1)
             with Fault("switch.ingest", "throw"):
                 # A task that comes there begins anew from the checkpoint.
@@ -186,7 +186,7 @@ def test_bins_that_never_come_on_demand_are_read_from_the_checkpoint(stream, tmp
     run.run(0, 1)
     with Fault(point, "throw", always=True):
         epoch, report = shift(run, 2, OnDemand())
-    # By the task that needs them, or where they can be kept until it does, in the background.
+    # They are read by the task that needs them, or in the background if they can be kept until then.
     assert report.bins_recopied + report.bins_from_checkpoint == 64
     run.stop()
     run.start()

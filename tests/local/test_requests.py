@@ -61,7 +61,7 @@ def test_a_plan_that_is_withdrawn_while_it_is_accepted_moves_nothing(run):
     run.run(1, 2)
     assert controller.migration() is None
     assert controller.routing().partitions == 2
-    # Of one that was answered, the next migration knows nothing.
+    # The next migration isn't affected by a request that was answered.
     run.run(3)
     again = box.submit(controller.plan(4))
     box.wait()
@@ -378,7 +378,7 @@ def test_a_query_that_takes_signed_requests_refuses_others_by_name_and_each_copy
     run.run(1)
     assert outcomes(first, after) == ["REQUEST_REPLAYED", None]
     served = json.loads((run.checkpoint / "binshift/served.json").read_text())["requests"]
-    # With the one whose kind is unknown: it was signed, and answered.
+    # Includes the request of an unknown kind, because it was signed and answered.
     assert {first, after} <= {r["id"] for r in served}
     assert len(served) == 3
 

@@ -176,14 +176,22 @@ def test_an_entry_that_nothing_names_is_neither_obeyed_nor_a_reason_to_refuse(st
     stray = json.loads(there[2].read_text()) | {"epoch": 3, "previous": there[2].name}
     stray["assignment"] = [1 - owner for owner in stray["assignment"]]
     text = json.dumps(stray)
-    (there[2].parent / f"3-{zlib.crc32(text.encode()):08x}").write_text(text)
-    (there[2].parent / "3-00000000").write_text("{")
+    strays = [f"3-{zlib.crc32(text.encode()):08x}", "3-00000000"]
+    for name, content in zip(strays, [text, "{"], strict=True):
+        (there[2].parent / name).write_text(content)
     assert run.state() == whole
     with binshift.inspect.open(run.checkpoint) as checkpoint:
         assert checkpoint.routing().epoch == 2
+    log = run.spark._jvm.org.apache.spark.sql.binshift.TestLog
+    log.listen()
+    goes_on(run)
+    (said,) = [line for line in log.heard() if "It ignores" in line]
+    log.end()
+    assert f"continues with {there[2]}. " in said.replace("file:", "")
+    assert all(name in said for name in strays)
     run.start()
     assert run.attach().routing().epoch == 2
-    goes_on(run)
+    run.stop()
 
 
 @pytest.mark.parametrize("snapshots", [False, pytest.param(True, marks=pytest.mark.matrix)])

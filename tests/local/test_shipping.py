@@ -493,7 +493,7 @@ def test_copies_come_while_a_checkpoint_is_read_for_a_migration_that_was_cancell
         with Fault("export.chunk", "damage", always=True):
             migration = submit_shift(run)
             run.run(2, 3)
-            # For either partition.
+            # Each of the two partitions reads once.
             assert until(lambda: reads.count == 2)
         migration.cancel()
         run.run(4)

@@ -113,7 +113,8 @@ class Unkept(StreamRun):
     """A query whose results nobody keeps, which makes its epochs short."""
 
     def start(self, name=None, **trigger):
-        assert not (name or trigger)
+        assert not name
+        assert not trigger
         writer = self.build(self.source).writeStream.outputMode(self.mode).format("noop")
         self.query = writer.option("checkpointLocation", str(self.checkpoint)).start()
         return self

@@ -134,11 +134,36 @@ def test_maintenance_ends_while_its_threads_wait_for_a_store_that_uploads(upload
     assert {(*key, *value) for key, value in run.state()} == batch
 
 
+#: Under format 2, a changelog names what led to it, back to a snapshot. Here, a load begins with no older one.
+NAMED = (
+    ONE_EPOCH
+    | IDS
+    | {
+        MIN_DELTAS: "1",
+        "spark.sql.streaming.stateStore.autoSnapshotRepair.enabled": "false",
+        "spark.sql.shuffle.partitions": "1",
+    }
+)
+
+
+def test_a_snapshot_that_was_not_uploaded_to_its_end_leaves_the_base_to_the_one_before(stream):
+    files = {"spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.binshift.TestZips"}
+    run = stream(count_by_key, conf=NAMED | files).start()
+    run.run(0, 1)
+    assert until(lambda: len(list(run.checkpoint.glob("state/0/0/2_*.zip"))) == 1)
+    with Fault("snapshot.zip", "count") as uploads, Fault("snapshot.zip", "throw", always=True):
+        run.run(2)
+        assert until(lambda: uploads.count > 0)
+        run.run(3, 4)
+        run.stop()
+        end_maintenance(run.spark)
+    run.start()
+    run.run(5)
+    assert counted(run) == counted_at_once(run)
+
+
 def test_a_snapshot_of_an_attempt_that_does_not_count_leaves_a_base_to_the_one_that_does(stream):
-    """Under format 2, a changelog names what led to it, back to a snapshot."""
-    no_repair = {"spark.sql.streaming.stateStore.autoSnapshotRepair.enabled": "false"}
-    one_partition = {"spark.sql.shuffle.partitions": "1"}
-    run = stream(count_by_key, conf=ONE_EPOCH | IDS | no_repair | one_partition | {MIN_DELTAS: "1"}).start()
+    run = stream(count_by_key, conf=NAMED).start()
     run.run(0, 1)
 
     def uploaded(version: int) -> list[str]:

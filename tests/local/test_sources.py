@@ -9,9 +9,9 @@ from pyspark.sql import functions as F
 
 from binshift import Migration
 from harness import Fault, StreamRun, end_maintenance, entries, held_up_at, lose, until
-from local.migrations import finish, snapshots, submit_shift, version_of
+from local.migrations import feed_until, finish, shift, snapshots, submit_shift, version_of
 from local.queries import count_by_key, counted, counted_at_once
-from local.settings import IDS, MIN_DELTAS, ONE_EPOCH
+from local.settings import IDS, MIN_DELTAS, ONE_EPOCH, STORE
 
 FORMATS = [pytest.param({}, id="format 1"), pytest.param(IDS, id="format 2")]
 SELDOM = ONE_EPOCH | {MIN_DELTAS: "1000"}
@@ -118,10 +118,27 @@ def test_a_step_goes_on_though_the_checkpoint_does_not_say_for_some_epochs_what_
         migration = submit_shift(run, prepare=False)
         run.run(2, 3)
         assert list(entries(run.checkpoint)) == [0]
-        assert "it is being looked" in str(migration.status)
+        assert "the driver still checks" in str(migration.status)
         finish(run, migration, 4)
     assert migration.status.steps_done == 1
     assert counted(run) == counted_at_once(run)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("conf", FORMATS)
+def test_a_file_that_somebody_deletes_is_missed_though_no_step_needs_it(stream, conf):
+    """It is one of a former owner, so the store whose rows it has looks at it in no cleanup."""
+    run = stream(count_by_key, conf=SELDOM | conf | {STORE + "maintenanceInterval": "50ms"}).start()
+    run.run(0, 1)
+    with Fault("snapshot.upload", "throw", always=True):
+        after, _ = shift(run, 2)
+        run.run(*range(after, after + 10))
+    assert snapshots_of(run, 1) == []
+    lose_changelog(run, 2)
+    after = feed_until(run, after + 10, lambda: snapshots_of(run, 1) != [])
+    # All partitions are looked at in epoch 20. Spark wants a snapshot of stores without any from version 50 on.
+    assert 20 <= snapshots_of(run, 1)[0] < 50
+    assert_rebuilt(run, after)
 
 
 @pytest.mark.long

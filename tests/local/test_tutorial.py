@@ -122,7 +122,7 @@ def typed(bash, command, shown, counted):
 
 
 def checked(said):
-    """Of a check, the orders that were counted and those that were sent."""
+    """The orders that a check has counted, and those that were sent."""
     return [(int(counted), int(sent)) for counted, sent in re.findall(r"(\d+) of (\d+) orders", said)]
 
 

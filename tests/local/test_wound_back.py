@@ -131,7 +131,7 @@ def test_a_start_under_ids_deletes_nothing_of_what_lost_epochs_have_left(stream)
 
 
 def begin_another(run):
-    """As another run does that begins now."""
+    """Claims the next place, as another run would if it began now."""
     claims = run.checkpoint / "binshift/runs"
     newest = max(int(f.name) for f in claims.glob("[0-9]*"))
     said = json.loads((claims / str(newest)).read_text())
@@ -148,7 +148,7 @@ def with_late_snapshots(stream):
 
 
 def with_one_on_its_way(stream, tmp_path):
-    """The same, wound back by two epochs; the place of one of their snapshots, and where it is instead."""
+    """Winds the run back by two epochs, and takes one of their snapshots away; returns both places of it."""
     run = with_late_snapshots(stream)
     run.stop()
     end_maintenance(run.spark)
@@ -410,7 +410,7 @@ def test_what_a_run_made_is_owned_if_the_epoch_is_logged_as_the_run_has_run_it(s
     # It was logged anew, by whatever run; another run that has run the same one has made the same.
     assert not is_owned(1, times[1] + 1)
     assert is_owned(1, times[1], str(uuid.uuid4()))
-    # Of one that is purged, the next one tells.
+    # If the epoch is purged, the next one decides.
     run.forget(0, 1, logs=("offsets",))
     assert is_owned(0, times[0])
     assert not is_owned(0, times[0], str(uuid.uuid4()))

@@ -107,7 +107,7 @@ ENDLESS = [
         adopts_from_files=True,
     ),
 ]
-"""Those without which some migration never ends."""
+"""Guards without which some migration never ends."""
 
 NO_PLACE = (Guard.EXCLUSIVE_CLAIM, Guard.COUNT_FIRST)
 BY_LISTING = (Guard.CHAIN, Guard.NAMED_ENTRIES)

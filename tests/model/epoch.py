@@ -38,7 +38,7 @@ def goes_on(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
 
 
 def _log(rules: Rules, s: State, d: Driver) -> Step:
-    """With the name of the entry in force, which has been durable since the epoch before was planned."""
+    """Logs the epoch with the name of the entry in force, durable since the epoch before was planned."""
     c = s.files
     if len(c.offsets) != d.epoch:
         return Step(("another run has logged the epoch", d.run, d.epoch), without(s, d))

@@ -18,7 +18,7 @@ from model.state import State
 EPOCHS_TO_END = 3
 """One plans the step, the next one takes it, and the one after that finds the migration ended."""
 EPOCHS_TO_HEAL = 2
-"""Of stores whose files were deleted: one asks for snapshots, which are uploaded while the next one runs."""
+"""If files of stores were deleted: one epoch asks for snapshots, which are uploaded while the next one runs."""
 
 
 def must_end(rules: Rules, s: State) -> bool:

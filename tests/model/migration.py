@@ -39,7 +39,7 @@ def _accept(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
 
 
 def steps_taken(c: Checkpoint, name: Name | None, migration: int) -> int:
-    """By the newest entry on the chain that is of the migration. Older ones may have been pruned."""
+    """Counts by the migration's newest entry on the chain, because older ones may have been pruned."""
     while name is not None and (entry := entry_of(c, name)) is not None:
         if entry.step is not None and entry.step[0] == migration:
             return entry.step[1] + 1

@@ -17,7 +17,7 @@ Owners = tuple[tuple[int, Table], ...]
 File = Changelog | Snapshot
 
 ANY_RUN = -1
-"""In the name of the entry that a checkpoint begins with: it is the same, whichever run writes it."""
+"""Stands for the run in the name of a checkpoint's first entry, which is the same whichever run writes it."""
 REMEMBERED = 50_000
 
 

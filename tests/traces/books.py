@@ -11,7 +11,7 @@ from traces.history import STOCK, History, Log, Rows
 
 
 class WrongError(Exception):
-    """Says why an event is none that the protocol allows."""
+    """Explains why the protocol doesn't allow an event."""
 
 
 class RejectedError(AssertionError):
@@ -31,7 +31,7 @@ class Instance:
     id: str | None
     rows: dict[int, Rows]
     record: int | None = None
-    #: It was opened anew, so that its id is that of the checkpoint or none.
+    #: It was opened anew, so its id is that of the checkpoint, or it has none.
     is_new: bool = False
 
 
@@ -81,7 +81,7 @@ class Part:
         self.h.changed()
 
     def must_be_there(self, file: VersionFile) -> None:
-        """Somebody has seen a file whose upload had begun, and whose process was killed before it had ended."""
+        """Notes that a file exists whose upload had begun when its process was killed."""
         life = self.life
         if file in life.begun and file not in self.h.snapshots and file in life.attempts:
             self.h.snapshots[file] = life.attempts[file]

@@ -11,14 +11,20 @@ from pathlib import Path
 
 def wound_back(trace: Path, checkpoint: Path) -> None:
     """Epochs were taken out of the logs, which have what is there now."""
+    have = {log: _newest(checkpoint / log) + 1 for log in ("offsets", "commits")}
+    wound_back_to(trace, str(checkpoint), **have)
+
+
+def wound_back_to(trace: Path, checkpoint: str, *, offsets: int, commits: int) -> None:
+    """Epochs from these on were taken out of the logs of a checkpoint, anywhere."""
     line = {
         "t": int(time.time() * 1000),
         "n": 0,
         "process": f"hand-{os.getpid()}-{uuid.uuid4().hex[:8]}",
         "event": "wound back",
-        "dir": str(checkpoint),
-        "offsets": _newest(checkpoint / "offsets") + 1,
-        "commits": _newest(checkpoint / "commits") + 1,
+        "dir": checkpoint,
+        "offsets": offsets,
+        "commits": commits,
     }
     trace.mkdir(parents=True, exist_ok=True)
     (trace / f"{line['process']}.jsonl").write_text(json.dumps(line, separators=(",", ":")) + "\n")

@@ -66,7 +66,7 @@ def check(folder: Path, under: Path | None = None) -> Verdict:
 
 
 class Checker:
-    """Of one life."""
+    """Checks the events of one life."""
 
     def __init__(self) -> None:
         self.life = Life()

@@ -10,7 +10,7 @@ from traces.events import Event, VersionFile, version_file
 
 
 class Files(Part):
-    """Nothing is deleted that a retained version needs, and no snapshot of a lost epoch is uploaded."""
+    """No file that a retained version needs is deleted, and no snapshot of a lost epoch is uploaded."""
 
     def uploads(self, e: Event) -> None:
         h, version, store = self.h, e["version"], e.own

@@ -15,9 +15,9 @@ from model.rules import Rules
 from model.state import Changelog, Checkpoint, Claim, Content, Entry, Name, Offset, PerBin, Snapshot
 from traces.events import Store, VersionFile
 
-#: In place of the record of what an attempt made that was not committed.
+#: Stands for the record if the attempt wasn't committed.
 OF_ANOTHER_ATTEMPT = -1
-#: Of an epoch that Spark's own provider ran.
+#: Stands for an epoch that Spark's own provider ran.
 STOCK = 0
 MANY = 1 << 60
 
@@ -80,7 +80,7 @@ class History:
     retained: int
     taken_over_at: int = 0
     tables: dict[str, Table] = field(default_factory=dict)
-    #: Those that are there.
+    #: The entries that exist.
     entries: set[str] = field(default_factory=set)
     offsets: list[Log] = field(default_factory=list)
     commits: int = 0
@@ -241,7 +241,7 @@ class History:
         return Entry(self.name(table.name, bin), previous, step)
 
 
-#: In the order in which Spark lists the ids of the stores of a join.
+#: The stores of a join, in the order in which Spark lists their ids.
 _JOIN = (
     "left-keyToNumValues",
     "left-keyWithIndexToValue",

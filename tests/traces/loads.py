@@ -17,7 +17,7 @@ class Loads(Part):
     def opened(self, e: Event) -> None:
         h, version, store = self.h, e["version"], e.own
         instance = Instance(version, e.get("id"), {}, is_new=True)
-        # Whatever a late task of a run before does with its own, this is the newest one.
+        # A late task of an earlier run may still use its own instance, but this is the newest one.
         self.life.instances.pop(self._key(e), None)
         self.life.instances[self._key(e)] = instance
         self.life.awaited.pop((e.process, store), None)
@@ -42,7 +42,7 @@ class Loads(Part):
                 instance.rows.update(dict.fromkeys(alike, rows))
 
     def _recovered(self, store: Store, bin: int, version: int) -> Rows | None:
-        """As the model recovers it; then in terms of attempts."""
+        """Has the model recover the bin, and translates the result into attempts."""
         h = self.h
         rules, c = h.rules(bin), h.checkpoint(store, bin)
         found = recovered(rules, c, h.tables_at(version - 1, bin, store), bin=0, version=version)
@@ -122,9 +122,13 @@ class Loads(Part):
                 rows = self._recovered(source, alike[0], version)
             else:
                 rows = self._committed_rows(source, alike[0], version)
-            if rows is None:
+            if rows is None and not self._is_in_vain(e):
                 raise WrongError(f"bins {alike} of version {version} are not in {source}")
-            instance.rows.update(dict.fromkeys(alike, rows))
+            instance.rows.update(dict.fromkeys(alike, rows or ()))
+
+    def _is_in_vain(self, e: Event) -> bool:
+        """A driver that was replaced begins to read files that its successor no longer needs, and fails."""
+        return e.get("way") == "checkpoint" and self.h.commits > int(e["version"])
 
     def _must_be_of(self, e: Event, version: int) -> None:
         """A copy is of the attempt that counts, and of no later version."""
@@ -151,7 +155,7 @@ class Loads(Part):
             instance.rows.pop(bin, None)
 
     def _instance(self, e: Event) -> Instance | None:
-        """That of the run whose task opened the store last, where the event does not tell the run."""
+        """The instance that the event is about; if it names no run, that of the store's latest task."""
         if "run" in e.values:
             return self.life.instances.get(self._key(e))
         of = [
@@ -204,7 +208,7 @@ class Loads(Part):
         return rows[self.h.taken_over_at :]
 
     def _may_commit(self, epoch: int, record: int | None) -> bool:
-        """As `model.epoch.may_commit` has it."""
+        """The rule of `model.epoch.may_commit`."""
         h = self.h
         return h.commits == epoch < len(h.offsets) and record in (None, h.offsets[epoch].record)
 

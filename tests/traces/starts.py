@@ -44,7 +44,7 @@ class Starts(Part):
         h.changed()
 
     def _with_all_files(self) -> Checkpoint:
-        """Of all stores, as far as their versions matter."""
+        """A checkpoint with the files of all stores, in which only their versions matter."""
         files = {*self.h.changelogs, *self.h.snapshots}
         none = PerBin((None,))
         snapshots = frozenset(Snapshot(f.store.partition, f.version, None, none, None) for f in files)

@@ -293,6 +293,16 @@ def test_what_is_wound_back_is_run_again() -> None:
     run(lines)
 
 
+def test_a_driver_that_was_replaced_may_look_for_files_that_its_successor_has_deleted() -> None:
+    lines = life(1)
+    opened = _of(find(lines, "opened", 1), process="late", version=2)
+    lines.insert(lines.index(find(lines, "epoch", epoch=2)) + 1, opened)
+    lines.append(_of(find(lines, "arrived", 1), process="late"))
+    for n, each in enumerate(lines):
+        each["n"], each["t"] = n, n
+    run(lines)
+
+
 def assert_found(fault: Callable[[list[Line]], Line], lines: list[Line]) -> None:
     wrong = fault(lines)
     with pytest.raises(RejectedError) as found:

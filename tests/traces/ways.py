@@ -90,7 +90,7 @@ def _standby(e: Event) -> str:
 
 
 def _way(e: Event, is_leaving: bool) -> str | None:
-    """That of an event of a store."""
+    """The way of state that an event of a store is about, if it is about one."""
     match e.name:
         case "rows on demand" | "files of deletions" | "quick replay":
             return e.name
@@ -123,7 +123,7 @@ def _ended(spans: Iterable[Iterable[Span]], epoch: int) -> Iterator[Span]:
 
 
 def table(lives: Iterable[Iterable[str]]) -> str:
-    """In how many lives each pair was under way for one partition."""
+    """The table with the number of lives in which each pair was under way for one partition."""
     count = Counter(pair for life in lives for pair in life)
     lines = ["| | " + " | ".join(WAYS[1:]) + " |", "|" + "---|" * len(WAYS)]
     both = set(combinations_with_replacement(WAYS, 2))

@@ -107,7 +107,9 @@ class Mailbox:
             self._send(kind, request, **fields)
             answer = self._awaited(request, timeout, "the request was taken back")
         except BaseException:
-            self.take_back(request)
+            # If the storage refuses this, too, the first error is the one to be told.
+            with contextlib.suppress(errors.StorageError):
+                self.take_back(request)
             raise
         return self._result(request, answer)
 

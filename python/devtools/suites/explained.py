@@ -6,8 +6,8 @@ __all__ = ["EXPLAINED"]
 
 #: The reason for tests that look for `HashPartitioning` in a plan.
 PLAN = (
-    "the test asks for Spark's hash partitioning in the plan; here rows go to the owner of the bin of the same "
-    "hash. Rows and results are as expected"
+    "the test expects Spark's hash partitioning in the plan, but here rows go to the owner of the bin with the "
+    "same hash. Rows and results are as expected"
 )
 #: The reason for tests that repartition a checkpoint.
 OFFLINE = "Spark's offline repartition cannot convert state of binshift, which refuses it and names `rescale`"
@@ -26,13 +26,13 @@ EXPLAINED: list[tuple[str, str, str]] = [
     (
         "TransformWithStateClusterSuite",
         "with initial state",
-        "the test's time is up on a busy machine, with Spark's provider too",
+        "on a busy machine, the test runs into its time limit, on Spark's provider as well",
     ),
     (
         "MicroBatchExecutionSuite",
         "unfinished repartition batch",
-        "an offline repartition's entry is removed from the log, because none can convert state of binshift. "
-        "The query goes on as it was, where Spark's refuses to start",
+        "the entry of an offline repartition is removed from the log, because it can't convert state of "
+        "binshift. So the query continues as it was, whereas Spark's provider refuses to start",
     ),
     (
         "RocksDBStateStoreIntegrationSuite",
@@ -53,8 +53,8 @@ EXPLAINED: list[tuple[str, str, str]] = [
     (
         "LockHardeningSuite",
         "changelog checkpointing",
-        "the test calls a private method of Spark's provider by name, which no class that extends it has. "
-        "The store then stays open, and its provider does not close",
+        "the test calls a private method of Spark's provider by name, and no subclass has it. "
+        "The store then stays open, so its provider can't be closed",
     ),
     (
         "RealTimeModeAllowlistSuite",

@@ -86,16 +86,17 @@ HEAD = f"{'suite':80}{'tests':>9}{'pass':>9}{'unsteady':>9}{'both fail':>9}{'dif
 INTRODUCTION = """\
 # Spark's own suites
 
-Suites of Spark for streams and their state have run on binshift's provider. For each release of Spark, there is
-each difference to Spark's own RocksDB provider, with its reason.
+Spark has test suites of its own for streams and their state. If they pass on binshift's provider, queries
+behave on it as on Spark's. This page says, for each release of Spark, how many tests passed, and explains each
+difference to Spark's own RocksDB provider.
 
-`make spark-suites` runs them, the ones that need most of a provider first, and writes the part of their
-release; `RELEASE=4.1.1` names another one. It goes on where it stopped: results are in
-`python/devtools/suites/results.jsonl`, a line for each suite.
+To run the suites of a release, use `make spark-suites RELEASE=4.1.1`. It begins with the suites that ask most
+of a provider, and writes the section of the release below. If you stop it, it continues from there the next
+time, because `python/devtools/suites/results.jsonl` has a line for each suite that has run.
 
-Sessions of the suites get the provider by a system property. Where a suite names Spark's RocksDB provider
-itself, the name is replaced in its compiled classes. A test that does not pass on binshift's provider runs on
-Spark's too. A test is unsteady if it failed, and passed when it ran once more.
+The sessions of the suites get the provider by a system property. If a suite names Spark's RocksDB provider
+itself, the name is replaced in the compiled classes. A test that doesn't pass on binshift's provider is run on
+Spark's as well. A test is called unsteady if it failed once, and passed when it was run again.
 """
 
 _HEADING = "## Spark "
@@ -165,7 +166,7 @@ def _differences(compared: Sequence[Comparison]) -> list[str]:
         )
         out += [f"| `{c.suite}` | {n} | {where} | {reason} |" for (where, reason), n in reasons.items()]
         if not c.ours.ended and not c.differs:
-            out.append(f"| `{c.suite}` | | neither to its end | |")
+            out.append(f"| `{c.suite}` | | it ends on neither | |")
     return out if len(out) > 2 else ["Nothing."]
 
 

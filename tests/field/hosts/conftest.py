@@ -1,4 +1,4 @@
-"""What tests on hosts of their own need."""
+"""Fixtures for tests on hosts of their own."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ Link = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """What is cut when, and for how long.
+    """A cut: which links, when, and for how long.
 
     Parameters
     ----------

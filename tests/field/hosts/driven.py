@@ -24,9 +24,9 @@ from harness import until
 
 #: Rows of an epoch, and keys; the first epoch has them all.
 ROWS, KEYS = 1000, 4000
-#: Times that a query is started again for one epoch, and then given up.
+#: How many times a query is started again for one epoch before the test gives up.
 _MOST_STARTS = 30
-#: What executors take to come back: the worker registers again, and starts them.
+#: How long executors may take to come back: the worker has to register again, and to start them.
 _PATIENCE_SECONDS = 180.0
 
 
@@ -72,7 +72,7 @@ class Driven(Commands):
                 return epochs
 
     def end_of(self, migrates: bool) -> dict[str, Any]:
-        """What a test compares at the end: state, and what binshift says of it."""
+        """The facts that a test compares at the end: the state, and binshift's own findings."""
         state = [[*key, *value] for key, value in self.run.state()]
         if not migrates:
             return {"state": state}

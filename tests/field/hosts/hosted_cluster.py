@@ -46,7 +46,7 @@ _WITH_A_DISK = 'mount -t tmpfs -o size="$1" tmpfs "$2" && shift 2 && exec "$@"'
 
 @dataclass(frozen=True, kw_only=True)
 class Circumstances:
-    """What differs between the sessions.
+    """The circumstances in which sessions differ.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class Circumstances:
 
     @staticmethod
     def drawn(rng: random.Random, number: int) -> Circumstances:
-        """Those of a session; rates, modes and clocks come in turn."""
+        """Draws those of a session; rates, modes and clocks take turns."""
         fast = dict(zip(WORKERS, rng.sample([0, 200, -200], 3), strict=True))
         settings = {
             f"{_STATE}checkpointFormatVersion": rng.choice(["1", "2"]),
@@ -83,13 +83,13 @@ class Circumstances:
         )
 
     def told(self) -> dict[str, Any]:
-        """For the results."""
+        """The circumstances as a line of the results has them."""
         settings = {name.removeprefix(_OWN).removeprefix(_STATE): v for name, v in self.settings.items()}
         return {**asdict(self), "settings": settings}
 
 
 class Hosts:
-    """What runs on the hosts, and how a test reaches it; `hosts` makes one."""
+    """The processes on the hosts, for a test that talks to them. Made by `hosts`."""
 
     def __init__(
         self, folder: Path, network: Network, cluster: Standalone, place: Place, circumstances: Circumstances

@@ -1,4 +1,4 @@
-"""What the query has to give, counted in Python."""
+"""The expected outputs and state of the query, counted in Python."""
 
 from __future__ import annotations
 

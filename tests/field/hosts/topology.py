@@ -87,7 +87,7 @@ class Network:
         self._remove()
 
     def within(self, host: str) -> list[str]:
-        """What a command begins with that runs on a host."""
+        """The words with which a command begins so that it runs on a host."""
         return ["ip", "netns", "exec", self.hosts[host].namespace]
 
     def cut(self, source: str, target: str) -> None:

@@ -89,7 +89,7 @@ object RealTimeRun {
     }
   }
 
-  /** What a test wants done, once. */
+  /** The action of a test, which is done once. */
   def planned(): Unit = {
     val action = whilePlanned
     whilePlanned = () => ()
@@ -144,7 +144,7 @@ object RealTimeRun {
     case w: StreamingQueryWrapper => w.streamingQuery.lastExecution.executedPlan.toString
   }
 
-  /** What Spark's check of operators by their names says of the plan of a query. */
+  /** Returns the result of Spark's check of operators by name, for the plan of a query. */
   def refusedBySpark(query: StreamingQuery): String = query match {
     case w: StreamingQueryWrapper =>
       try {
@@ -230,7 +230,7 @@ class Totals extends StatefulProcessor[String, (String, Long), (String, Long, Lo
     }
 }
 
-/** As it is in a later version of a query, with one more variable of state. */
+/** The processor in a later version of a query, with one more state variable. */
 final class MoreTotals extends Totals {
   @transient private var count: ValueState[Long] = _
 

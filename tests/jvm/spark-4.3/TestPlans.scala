@@ -69,7 +69,7 @@ object TestPlans {
   private def prepared(df: DataFrame, mode: String, partitions: Int, epoch: Long)(
       change: SparkPlan => SparkPlan): SparkPlan = {
     val session = df.asInstanceOf[classic.Dataset[_]].sparkSession.cloneSession()
-    // As for any streaming query.
+    // As Spark does it for any streaming query.
     session.conf.set(SQLConf.ADAPTIVE_EXECUTION_ENABLED.key, false)
     session.conf.set(SQLConf.CBO_ENABLED.key, false)
     val first = OffsetSeqMetadata(0L, 0L, session.conf)

@@ -29,7 +29,7 @@ private[spark] object FreeSlots {
             .filter(m => Option(m.taskSet.properties).exists(_.getProperty(SparkContext.SPARK_JOB_GROUP_ID) == run))
           val unused = leaving.filter(scheduler.isExecutorAlive).toSeq.map { executor =>
             val ours = own.map(_.taskInfos.values.count(t => t.running && t.executorId == executor)).sum
-            // Those of other work there are outstanding tasks, too.
+            // Tasks of other work on these executors are outstanding tasks, too.
             slots.getOrElse(executor, 0) - (scheduler.runningTasksByExecutors.getOrElse(executor, 0) - ours)
           }
           scheduler.outstandingTasksForOtherWorkInProfile(profile.id, own.map(_.taskSet.stageId).toSet) + unused.sum

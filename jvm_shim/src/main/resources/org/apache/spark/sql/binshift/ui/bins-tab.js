@@ -50,7 +50,7 @@
     isAsking = true;
     clearTimeout(timer);
     const old = document.getElementById("binshift-queries");
-    // What nobody sees costs nothing, and what somebody copies stays.
+    // A page that nobody looks at makes no requests, and a selection that somebody is copying isn't replaced.
     if (!document.hidden && !isSelecting(old)) {
       try {
         const part = document.importNode(await ask(), true);

@@ -34,8 +34,8 @@ private[binshift] object QueryFailure {
     Option.when(query.recentProgress.exists(_.durationMs.containsKey("addBatch"))) {
       val advice =
         if (query.sink.isInstanceOf[ForeachBatchSink[_]]) {
-          "what the function of foreachBatch aggregates is a batch of its own, of which nothing is kept for the next epoch; " +
-            "aggregate the stream before writeStream if results are to go on from epoch to epoch"
+          "an aggregation inside of foreachBatch starts from nothing in each epoch, because Spark runs it as a batch job; " +
+            "if it should continue from epoch to epoch, aggregate the stream before writeStream"
         } else "it runs as on Spark's own provider; give it an aggregation, a join or another operator that keeps state"
       BinshiftException("NO_STATEFUL_OPERATOR").configuration(
         s"query ${query.id} has no stateful operator, so it has no state that could be rescaled: $advice")

@@ -109,7 +109,7 @@ private[binshift] object MigrationPlan {
  * @param options     how it is carried out
  * @param cancelled   no further step is scheduled
  * @param application the application that it was submitted to, whose executors the options name
- * @param file        where it is kept. No other migration ever has this file, so whoever deletes it deletes this one.
+ * @param file        the file in which it is kept. No other migration ever has this file, so deleting it can't hit another one.
  */
 private[binshift] final case class PlannedMigration(
     id: String, plan: MigrationPlan, json: JValue, options: MigrationOptions, cancelled: Boolean,
@@ -138,7 +138,7 @@ private[binshift] final case class MigrationOptions(
     startEpoch: Option[Long], isPrepared: Boolean, placeOn: Seq[String], vacate: Option[String], places: Map[Int, String],
     application: Option[String] = None) {
 
-  /** Whether whole partitions move to other executors. */
+  /** True if whole partitions move to other executors. */
   def movesPartitions: Boolean = vacate.nonEmpty || places.nonEmpty
 
   def toJson: JValue = ("start_epoch" -> startEpoch) ~ ("prepare" -> isPrepared) ~
@@ -158,7 +158,7 @@ private[binshift] object MigrationOptions {
 
 private[binshift] object PlannedMigration {
   private val Dir = "plans"
-  /** Where earlier versions kept the one migration that was under way. It stays there until it ends, and no other one gets there. */
+  /** The file in which earlier versions kept the migration under way. It stays there until it ends; new ones get their own files. */
   private val OldFile = "plan.json"
   private val FormatVersion = 1
 
@@ -168,10 +168,10 @@ private[binshift] object PlannedMigration {
       cancelled = false, Some(application), fileOf(id))
   }
 
-  /** Whether a migration is under way and may continue, which it can't if keys change. */
+  /** True if a migration is under way and can continue, which it can't if keys change. */
   def isUnderWay(dir: ControlDir, id: String): Boolean = read(dir).exists(_.id == id) && ChangedKeys.read(dir).isEmpty
 
-  /** In the order in which a run carries them out. There is more than one only if two drivers have each accepted one. */
+  /** The accepted migrations, in the order of their execution. There are several only if each of two drivers has accepted one. */
   def read(dir: ControlDir): Seq[PlannedMigration] =
     (OldFile +: dir.jsonFiles(Dir).sorted.map(fileOf)).flatMap(read(dir, _))
 

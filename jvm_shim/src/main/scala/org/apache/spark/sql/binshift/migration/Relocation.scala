@@ -104,7 +104,7 @@ private[binshift] final class Relocation(
     notBefore = options.startEpoch.getOrElse(0L)
     isPrepared = options.isPrepared && !isRealTime
     if (isRealTime && options.isPrepared && options.movesPartitions) logInfo(s"query ${query.id}: in real-time mode, " +
-      "partitions move without that their files were fetched ahead")
+      "the files of partitions that move are not fetched ahead")
     left = wanted.keySet
     isUnderWay = options.movesPartitions
     since = None
@@ -185,7 +185,7 @@ private[binshift] final class Relocation(
     val (kept, given) = wanted.partition { case (p, w) => w.asked < math.max(maxEpochs, 1) }
     val (tried, settled) = given.partition { case (p, _) => isAvoided(p) }
     if (settled.nonEmpty) sayElsewhere(settled, "elsewhere; they stay there")
-    if (tried.nonEmpty) sayElsewhere(tried, "on executors that are to be emptied; other ones are tried")
+    if (tried.nonEmpty) sayElsewhere(tried, "on executors that should become empty; others are tried")
     // Partitions without a given place, and those whose new executor is gone or didn't get them.
     val stranded = (0 until partitions).filter(p => !kept.contains(p) && isAvoided(p))
     val others = (0 until partitions).filterNot(stranded.contains)

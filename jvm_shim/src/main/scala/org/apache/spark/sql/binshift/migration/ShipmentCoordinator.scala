@@ -15,20 +15,20 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 
 /**
  * The driver's side of shipping: writes orders, announces them with each epoch, and learns from the
- * metrics of the last epoch whether the copies for the next step are there.
+ * metrics of the last epoch whether the copies for the next step have arrived.
  *
- * An order is announced from the epoch whose commits it copies to the epoch of its last step. Orders
- * live no longer than a run: executors of another run have nothing of them.
+ * An order is announced from the epoch whose commits it copies to the epoch of its last step. Orders end with the run, because the
+ * executors of another run have none of the copies.
  *
  * Called on the stream's thread, under the router's lock.
  */
 private[binshift] final class ShipmentCoordinator(query: MicroBatchExecution, dir: ControlDir) extends Logging {
   private var open = Seq.empty[OpenOrder]
   private var announced: Option[Announcement] = None
-  /** The one before. */
+  /** The announcement before that. */
   private var former: Option[Announcement] = None
 
-  /** Whether the moves of a step are ordered. */
+  /** True if the moves of a step are ordered. */
   def covers(migration: String, step: Int): Boolean = open.exists(_.covers(migration, step))
 
   /** Has bins copied as of version `base`, for `steps`, the first of which has number `firstStep`. */
@@ -67,10 +67,10 @@ private[binshift] final class ShipmentCoordinator(query: MicroBatchExecution, di
   def abandon(): Unit = close(open, Nil)
 
   /**
-   * What the jobs of `epoch` are to carry.
+   * The announcement that the jobs of `epoch` carry.
    *
-   * @param next  the step that is waited for
-   * @param isDue whether it takes effect at the epoch after
+   * @param next  the next step
+   * @param isDue whether the step takes effect at the epoch after
    */
   def hint(epoch: Long, next: Int, isDue: Boolean): String = {
     former = announced
@@ -87,7 +87,7 @@ private[binshift] final class ShipmentCoordinator(query: MicroBatchExecution, di
   }
 
   /**
-   * What the tasks of the last epoch said of the copies for `step`, `total` in all; `None` if none was asked.
+   * How far the copies for `step`, `total` in all, have come, by the reports of the last epoch's tasks; `None` if none was asked.
    * A task that ran twice is counted twice, which can only delay the step.
    */
   def copies(step: Int, total: Long): Option[CopyState] = announced.filter(_.next == step).map(a =>
@@ -105,8 +105,8 @@ private[binshift] final class ShipmentCoordinator(query: MicroBatchExecution, di
     open.iterator.map(_.order).filter(o => o.isOnDemand && o.base <= epoch).flatMap(_.steps.flatten).map(_.bin).toSet
 
   /**
-   * Whether bins that come on demand are still on their way, as far as the driver knows. The tasks of an epoch that runs have said
-   * nothing yet, so the epoch before it tells.
+   * True if bins that come on demand are still on their way, as far as the driver knows. Tasks of an epoch that still runs haven't
+   * reported anything, so the reports of the epoch before count.
    */
   def isFetching: Boolean = {
     val onDemand = open.map(_.order).filter(_.isOnDemand)
@@ -129,10 +129,10 @@ private[binshift] final class ShipmentCoordinator(query: MicroBatchExecution, di
 private final class OpenOrder(migration: String, val order: ShippingOrder, val broadcast: Broadcast[_]) {
   def covers(ofMigration: String, step: Int): Boolean = ofMigration == migration && order.covers(step)
 
-  /** Whether it has a step from `step` on. */
+  /** True if the order has step `step` or a later one. */
   def isFor(ofMigration: String, step: Int): Boolean =
     ofMigration == migration && order.firstStep + order.steps.size > step
 }
 
-/** @param plan of the epoch with which it was announced that step `next` is waited for */
+/** @param plan the plan of the epoch whose jobs carried the announcement for step `next` */
 private final case class Announcement(epoch: Long, next: Int, plan: QueryExecution)

@@ -5,8 +5,8 @@ import scala.annotation.tailrec
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.Delivery
 
 /**
- * Decides what becomes of the next step of a migration at one epoch. Partitions that are new are opened, empty, because bins are sent to
- * stores that are there:
+ * Decides what happens to the next step of a migration at one epoch. New partitions are opened first, empty, because bins can only
+ * be sent to stores that exist. The ways of a step, by how its bins are delivered:
  *
  * {{{
  * copied ahead      open, ... open and order | order ─► wait for copies ─► take
@@ -20,23 +20,23 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.Delivery
 private[migration] object StepDecision {
   import Delivery._
 
-  /** A query whose files cannot be listed must not be kept from changing for ever. */
+  /** Epochs that a step waits for the checkpoint's answer. A query whose files can't be listed must still be able to change. */
   val MaxUnanswered = 10
 
   sealed trait Decision
 
   final case class Wait(reason: Reason) extends Decision
 
-  /** @param orders whether copies are ordered as well, of the version with which the opened partitions begin */
+  /** @param orders whether copies are ordered at the same epoch, of the version with which the opened partitions begin */
   final case class Open(partitions: Int, orders: Boolean) extends Decision
 
-  /** Have the bins copied. */
+  /** Orders the copies of the step's bins. */
   case object Order extends Decision
 
-  /** @param delivery how bins come to their new owners; at the switch, if nothing has come of their copies for too long */
+  /** @param delivery how bins come to their new owners; at the switch, if their copies have made no progress for too long */
   final case class Take(delivery: Delivery) extends Decision
 
-  /** The table in force isn't the one that the step starts from. */
+  /** The step can't be taken, because it starts from another table than the one in force. */
   case object Abandon extends Decision
 
   def decide(f: StepFacts): Decision = f.early match {
@@ -47,15 +47,15 @@ private[migration] object StepDecision {
 
   private def next(f: StepFacts): Decision = f.delivery match {
     case AtSwitch => f.onceDue(Take(AtSwitch))
-    // Opening them isn't worth an epoch long before the step.
+    // Nothing is gained by opening them long before the step.
     case WholeFiles(_) if f.epoch + f.openings < f.notBefore => Wait(Reason.NotBefore(f.notBefore - f.openings))
     case _ if f.openings > 0 =>
       val partitions = math.min(f.partitions + f.openedAtOnce, f.wanted)
-      // Copies may be ordered already: those of a step that moves nothing to new partitions, with the steps before it.
+      // Copies may be ordered already, with those of the steps before, if the step moves nothing to new partitions.
       Open(partitions, orders = f.delivery == Ahead && partitions == f.wanted && !f.isOrdered)
     case OnDemand | WholeFiles(_) => f.onceDue(Take(f.delivery))
     case Ahead if !f.isOrdered => Order
-    // The stores that get the copies exist from the epoch that is being planned, so they have said nothing yet.
+    // The stores that receive the copies begin with the epoch that is being planned, so they haven't reported anything yet.
     case Ahead if f.isOpening && f.since == f.epoch - 1 => Wait(Reason.Opening)
     case Ahead => f.copies match {
         case None => Wait(Reason.Answer)
@@ -65,7 +65,7 @@ private[migration] object StepDecision {
       }
   }
 
-  /** The epoch before which the step cannot be taken: it will be taken then if nothing is in its way, and copies come at once. */
+  /** The earliest epoch at which the step can be taken. It is taken then if nothing is in its way and copies come at once. */
   def earliest(f: StepFacts): Long = first(f.unhindered)
 
   @tailrec private def first(f: StepFacts): Long = decide(f) match {
@@ -79,33 +79,34 @@ private[migration] object StepDecision {
 }
 
 /**
- * What can be said of the next step of a migration.
+ * The prospects of a migration's next step, for those who watch it.
  *
- * @param earliest the epoch for which it is scheduled, or before which it cannot take effect, once the run has planned an epoch
- * @param waits    what it waits for; `None` if it will be taken, or prepared, as soon as it can
+ * @param earliest the epoch for which it is scheduled, or else the first at which it can take effect; `None` until the run has
+ *                 planned an epoch
+ * @param waits    the reason why it waits; `None` if it is taken or prepared as soon as possible
  * @param awaited  bins whose copies it waits for
- * @param givenUp  bins that could not be copied ahead: of steps taken so far, and of this one
+ * @param givenUp  bins that could not be copied ahead, of this step and of the steps taken so far
  */
 private[binshift] final case class Outlook(
     earliest: Option[Long], waits: Option[Reason], awaited: Option[Long], givenUp: Long)
 
 /**
- * What is known of the next step while the epoch before `epoch` is planned.
+ * The facts by which the next step is decided, while the epoch before `epoch` is planned.
  *
- * @param step         its index
- * @param epoch        the epoch that is decided
+ * @param step         index of the step
+ * @param epoch        the epoch for which it is decided
  * @param since        the first epoch of the table in force
  * @param isOpening    whether that table only opened partitions
  * @param partitions   partitions of that table
  * @param wanted       partitions of the step's table
  * @param openedAtOnce how many an epoch may open
- * @param startEpoch   before which no step is taken
+ * @param startEpoch   no step is taken before this epoch
  * @param gap          epochs that stay idle between two steps
  * @param isOrdered    whether copies for the step are ordered
- * @param copies       what the tasks of the last epoch said of copies; `None` if nobody asked them
- * @param maxIdle      epochs in which nothing comes of the copies, after which the step is taken without them
+ * @param copies       the state of the copies, as the tasks of the last epoch reported it; `None` if nobody asked them
+ * @param maxIdle      after so many epochs without progress of its copies, the step is taken without them
  * @param fits         whether the table in force is the one that the step starts from
- * @param early        why nothing may be decided yet in this run
+ * @param early        the reason why nothing may be decided yet in this run
  */
 private[migration] final case class StepFacts(
     step: Int, epoch: Long, since: Long, isOpening: Boolean, partitions: Int, wanted: Int, openedAtOnce: Int,
@@ -113,7 +114,7 @@ private[migration] final case class StepFacts(
     fits: Boolean = true, early: Option[Reason] = None, obstacles: Obstacles = Obstacles()) {
   import StepDecision._
 
-  /** What the user, or the gap between two steps, wants. */
+  /** The first epoch at which the user, or the gap between two steps, allows the step. */
   def notBefore: Long = if (step == 0) startEpoch else since + 1 + gap
 
   /** Epochs that it takes to open the new partitions. */
@@ -124,39 +125,39 @@ private[migration] final case class StepFacts(
 
   private[migration] def after: StepFacts = copy(epoch = epoch + 1)
 
-  /** The same, with for how many epochs the step has waited for copies of which nothing came, if `before` was decided an epoch earlier. */
+  /** The same facts, but with the number of epochs without progress of the copies; `before` was decided an epoch earlier. */
   def following(before: Option[Decision]): StepFacts = {
     val awaited = before.collect { case Wait(Reason.Missing(of)) => of }
     copy(copies = copies.map(c => c.copy(idle = awaited.filter(_.bytes == c.bytes).fold(0)(_.idle + 1))))
   }
 
-  /** The same if nothing is in the way, and copies that are ordered are there. */
+  /** The same facts as if nothing were in the way and all copies that are ordered had arrived. */
   private[migration] def unhindered: StepFacts = copy(
     obstacles = Obstacles(), fits = true, early = None,
     copies = Option.when(isOrdered)(CopyState()))
 }
 
 /**
- * The copies of a step.
+ * How far the copies of a step have come.
  *
  * @param missing  bins without a copy, summed over their stores
- * @param givenUp  bins of which there will be no copy
- * @param bytes    copied so far, for all steps
- * @param idle     for how many epochs the step has waited for them, and nothing has come
- * @param awaiting partitions that wait for some, with their executors, as far as they are known
+ * @param givenUp  bins that will get no copy
+ * @param bytes    bytes copied so far, for all steps
+ * @param idle     for how many epochs the step has waited without progress
+ * @param awaiting partitions that wait for copies, with their executors, as far as they are known
  */
 private[migration] final case class CopyState(
     missing: Long = 0, total: Long = 0, givenUp: Long = 0, bytes: Long = 0, idle: Int = 0, awaiting: Seq[(Int, String)] = Nil)
 
 /**
- * What keeps a step waiting that it doesn't do itself.
+ * Obstacles outside of the step that may keep it waiting.
  *
- * @param isDeleting whether old state of a partition that the step has is being deleted
+ * @param isDeleting whether old state of one of the step's partitions is still being deleted
  * @param isFetching whether bins of the step before are still on their way
- * @param misplaced  partitions that are to run on another executor first, so that bins are copied to where they stay
- * @param noRoom     why a plan that fitted when it was accepted doesn't now, as executors have gone
- * @param lost       what is missing in the checkpoint to rebuild bins from
- * @param unanswered for how many epochs the checkpoint hasn't said whether something is
+ * @param misplaced  partitions that must move to another executor first, so that bins are copied to where they stay
+ * @param noRoom     why a plan that fitted when it was accepted no longer does, because executors have gone
+ * @param lost       files that the checkpoint lacks, so that bins couldn't be rebuilt
+ * @param unanswered for how many epochs the checkpoint hasn't answered whether files are missing
  */
 private[migration] final case class Obstacles(
     isDeleting: Boolean = false, isFetching: Boolean = false, misplaced: Int = 0, noRoom: Option[String] = None,
@@ -168,23 +169,23 @@ private[migration] final case class Obstacles(
     else if (misplaced > 0) Some(Reason.Misplaced(misplaced))
     else noRoom.orElse(lost).map(Reason.Trouble)
       .orElse(Option.when(0 < unanswered && unanswered <= StepDecision.MaxUnanswered)(Reason.Trouble(
-            s"it is being looked whether the checkpoint has all that the bins of step ${step + 1} could be rebuilt from")))
+            s"the driver still checks whether the bins of step ${step + 1} could be rebuilt from the checkpoint")))
 }
 
 /**
- * What a step waits for.
+ * A reason why a step waits.
  *
- * @param text      goes on after "the next step"
- * @param isTrouble whether somebody may have to see to it
+ * @param text      the reason as the rest of a sentence that begins with "the next step"
+ * @param isTrouble whether somebody may have to do something about it
  */
 private[binshift] sealed abstract class Reason(val text: String, val isTrouble: Boolean = false)
 
 private[binshift] object Reason {
-  case object RunAgain extends Reason("waits until the epoch is over that an earlier run has begun")
+  case object RunAgain extends Reason("waits until the epoch that an earlier run has begun is over")
   case object Deletion extends Reason("waits until the old state of its partitions is deleted")
   case object OnTheWay extends Reason("waits for bins of the step before, which are still on their way")
   case object Opening extends Reason("waits until its new partitions are opened")
-  case object Answer extends Reason("waits until tasks have said whether its copies are there")
+  case object Answer extends Reason("waits until tasks have reported whether its copies have arrived")
   final case class Takeover(epoch: Long)
     extends Reason(s"waits until epoch $epoch has taken the state over from Spark's provider")
   final case class NotBefore(epoch: Long) extends Reason(s"waits for epoch $epoch")
@@ -197,10 +198,10 @@ private[binshift] object Reason {
     extends Reason(s"waits for ${of.missing} of ${math.max(of.total, of.missing)} copies${places(of.awaiting)}")
 
   /**
-   * Why nothing may be decided for `epoch`.
+   * The reason why nothing may be decided for `epoch` yet, if there is one.
    *
-   * @param isAgain     whether the epoch before was logged by an earlier run, which may be alive, and have decided
-   * @param takenOverAt the epoch that takes the state over from Spark's provider, and reads each partition where that has left it
+   * @param isAgain     whether an earlier run has logged the epoch before. That run may be alive, and may have decided already.
+   * @param takenOverAt the epoch that takes the state over from Spark's provider; it needs each partition where Spark has left it
    */
   def early(epoch: Long, isAgain: Boolean, takenOverAt: Option[Long]): Option[Reason] =
     if (isAgain) Some(RunAgain) else takenOverAt.filter(epoch <= _).map(Takeover)

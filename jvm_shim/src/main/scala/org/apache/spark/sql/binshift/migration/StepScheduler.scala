@@ -16,20 +16,20 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.{Delivery
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping.BackgroundConf
 
 /**
- * Takes a migration through its steps: says, while an epoch is planned, which table the next one gets.
+ * Takes a migration through its steps: while an epoch is planned, it says which table the next epoch gets.
  *
- * A prepared migration first opens its new partitions, then has bins copied, and takes a step when the
- * copies for it are there. Which steps were taken is told by the routing log ([[TablesInForce]]); what
- * is kept here is lost with the driver and made anew. Whole partitions go to other executors before the first step, so that
- * copies of bins are made where they stay ([[Relocation]]).
+ * A prepared migration first opens its new partitions, then has bins copied, and takes a step when the copies for it have arrived.
+ * The routing log says which steps were taken ([[TablesInForce]]). Whatever is kept here is lost with the driver, and the next one
+ * makes it again. Whole partitions move to other executors before the first step, so that bins are copied to where they stay
+ * ([[Relocation]]).
  *
  * Called under the router's lock.
  *
  * @param left               the migration that an earlier run has left
  * @param slots              in real-time mode: how many tasks can run at once
- * @param maxEpochsToWait    in which nothing comes of the copies that a step waits for
+ * @param maxEpochsToWait    epochs that a step waits for copies that make no progress
  * @param storesPerPartition stores that a new partition has, of all operators
- * @param isReplaced         whether another run may have taken the place of this one; a request to the checkpoint
+ * @param isReplaced         whether another run may have taken the place of this one; makes a request to the checkpoint
  */
 private[binshift] final class StepScheduler(
     query: MicroBatchExecution, dir: ControlDir, left: Option[PlannedMigration], shipments: ShipmentCoordinator,
@@ -44,26 +44,26 @@ private[binshift] final class StepScheduler(
 
   private val application = SparkInternals.applicationOf(session.sparkContext)
   private var migration = Option.empty[PlannedMigration]
-  /** Migrations whose partitions go nowhere any more, though an earlier run had wanted them on other executors. */
+  /** Migrations of earlier runs whose partitions should have moved to other executors, and no longer do. */
   private var homeless = Set.empty[String]
   /** How the latest migrations of this run ended, for clients that still ask for them. */
   private var outcomes = Seq.empty[MigrationOutcome]
-  /** Bins of steps that were taken though they could not be copied, of the migration under way. */
+  /** The number of bins that could not be copied before their step was taken, for the migration under way. */
   private var uncopied = 0L
-  /** What was known of the next step when it was decided last what becomes of it. */
+  /** The facts about the next step at the last decision. */
   private var latest = Option.empty[StepFacts]
   /** The first epoch of this run for which a step could be decided. */
   private var firstDecided = Option.empty[Long]
   private var forecasts: Option[(String, CopyForecast)] = None
-  /** How many partitions the latest epochs opened that opened any. */
+  /** The latest epochs that opened partitions, and how many they opened. */
   private var opened = ListMap.empty[Long, Int]
   left.foreach(goOnWith)
 
   def underWay: Option[PlannedMigration] = migration
 
   /**
-   * Whether `m`, which has taken so many steps, does not do all that was wanted of it. One that was cancelled after its last
-   * step was scheduled does, unless partitions were on their way to other executors.
+   * True if `m`, which has taken `steps` steps, did less than was asked of it. A migration that was cancelled after its last step
+   * was scheduled has done everything, unless partitions were on their way to other executors.
    */
   def isCancelled(m: PlannedMigration, steps: Int): Boolean = homeless(m.id) ||
     m.cancelled && (steps < m.plan.steps.size || m.options.movesPartitions)
@@ -86,7 +86,7 @@ private[binshift] final class StepScheduler(
     val m = withoutPlaces(PlannedMigration.create(id, planJson, optionsJson, application))
     m.options.application.filter(_ != application).foreach { other =>
       throw BinshiftException("EXECUTORS_CHANGED", "application" -> other).plan(
-        s"the plan names executors of application $other, and the query runs in $application now, whose executors are others; " +
+        s"the plan names executors of application $other, but the query now runs in $application, which has other executors; " +
           "plan again")
     }
     if (m.options.placeOn.nonEmpty) Executors.of(session.sparkContext).requireLive(m.options.placeOn)
@@ -116,7 +116,7 @@ private[binshift] final class StepScheduler(
       PlannedMigration.read(dir).find(_.id != id).foreach { theirs =>
         throw BinshiftException("MIGRATION_UNDER_WAY", "migration_id" -> theirs.id).migration(
           s"migration ${theirs.id} was accepted by another run of the query since this one began; if that run is over, start the " +
-            "query again, which goes on with the migration; if it is not, stop this one")
+            "query again, and it continues with the migration; otherwise stop this run")
       }
       if (isReplaced()) throw BinshiftException("ANOTHER_RUN", "checkpoint" -> dir.path.getParent).configuration(
         s"another run of query ${query.id} has taken the place of this one; submit the plan there, and stop this one")
@@ -130,38 +130,38 @@ private[binshift] final class StepScheduler(
     m
   }
 
-  /** What a plan wants moved as it is while stores are closed at each commit: no partition is on an executor then. */
+  /** Removes what a plan can't do while stores are closed at each commit, because no partition stays on an executor then. */
   private def withoutPlaces(m: PlannedMigration): PlannedMigration =
     if (!unloadsStores || !m.options.movesPartitions) m
     else m.options.vacate match {
       case Some(executor) =>
         throw BinshiftException("STORES_UNLOADED", "executor" -> executor).plan(
-          s"executor '$executor' cannot be drained: ${SparkInternals.UnloadKey} is true, so that no state stays on it between " +
-            "epochs; have Spark decommission it, or start the query again with the setting false")
+          s"executor '$executor' cannot be drained, because ${SparkInternals.UnloadKey} is true and no state stays on it " +
+            "between epochs; have Spark decommission it, or start the query again with the setting false")
       case None =>
         logWarning(s"query ${query.id}: migration ${m.id} moves no whole partitions, because ${SparkInternals.UnloadKey} is " +
           "true: their tasks run wherever a slot is free")
         m.copy(options = m.options.copy(places = Map.empty))
     }
 
-  /** Why a migration that is not over keeps others waiting, and what helps. */
+  /** The message for a plan that is refused because `m` isn't over. */
   private def inTheWay(m: PlannedMigration): String =
     if (!m.cancelled) {
       s"migration ${m.id} is under way (${m.plan.steps.size} steps); wait for it or cancel it before you submit another plan"
     } else if (shipments.isFetching) {
-      s"migration ${m.id} is cancelled, and the bins of its last step are on their way still; submit the plan again when " +
-        "they are there"
+      s"migration ${m.id} is cancelled, but the bins of its last step are still on their way; submit the plan again when " +
+        "they have arrived"
     } else {
-      s"migration ${m.id} is cancelled, but its step that is scheduled already takes effect with the next epoch; feed the " +
-        "query data, then plan and submit again"
+      s"migration ${m.id} is cancelled, but a step is already scheduled and takes effect with the next epoch; feed the query " +
+        "data, then plan and submit again"
     }
 
-  /** What copying for the migration under way was expected to take when it was submitted, in this run. */
+  /** The forecast of copying that was made when the migration under way was submitted in this run. */
   def forecast(id: String): Option[CopyForecast] = forecasts.filter(_._1 == id).map(_._2)
 
   def isShippable: Boolean = whyNotShippable.isEmpty
 
-  /** Why bins are neither copied ahead of their step nor sent at it, but read from the checkpoint; `None` if they are not. */
+  /** The reason why bins are read from the checkpoint, and neither copied ahead of their step nor sent at it; `None` if they are sent. */
   def whyNotShippable: Option[String] =
     if (!session.sessionState.conf.getConfString(SparkInternals.ChangelogKey, "false").toBoolean)
       Some(s"${SparkInternals.ChangelogKey} is false")
@@ -175,7 +175,7 @@ private[binshift] final class StepScheduler(
 
   private def unloadsStores: Boolean = SparkInternals.unloadsStores(session)
 
-  /** A plan is as good without it. */
+  /** Makes the forecast. If that fails, the plan is accepted all the same. */
   private def foresee(m: PlannedMigration): Unit =
     try {
       forecasts = for {
@@ -185,7 +185,7 @@ private[binshift] final class StepScheduler(
       } yield (m.id, foreseen)
       forecasts.flatMap(_._2.tooMuch).foreach(why => logWarning(s"query ${query.id}: migration ${m.id}: $why"))
     } catch {
-      case NonFatal(e) => logWarning(s"query ${query.id}: what copying for migration ${m.id} takes is not known", e)
+      case NonFatal(e) => logWarning(s"query ${query.id}: cannot foresee what copying for migration ${m.id} will take", e)
     }
 
   /** Takes no further step of migration `id`; one that is durable already still takes effect. */
@@ -197,7 +197,7 @@ private[binshift] final class StepScheduler(
   }
 
   /**
-   * Whether the last step of `m` has been committed and partitions are where it wants them, or it is cancelled and no step
+   * True if the last step of `m` has been committed and all partitions are where it wants them, or if `m` is cancelled and no step
    * is in flight.
    */
   def isOver(m: PlannedMigration, tables: TablesInForce): Boolean =
@@ -206,7 +206,7 @@ private[binshift] final class StepScheduler(
       tables.newestOf(m.id).forall(_ <= committed) && (m.cancelled || relocation.isDone(committed))
     }
 
-  /** Forgets the migration once it is over. Once the query has ended, its file is its next run's. */
+  /** Forgets the migration once it is over. If the query has ended, the migration's file belongs to the next run. */
   def finishIfDone(tables: TablesInForce): Unit =
     migration.filter(m => query.isActive && isOver(m, tables)).foreach(forget(_, tables.stepsTaken))
 
@@ -225,7 +225,7 @@ private[binshift] final class StepScheduler(
       awaited = told.map(_.missing).filter(_ > 0), givenUp = uncopied + told.fold(0L)(_.givenUp))
   }
 
-  /** Before which epoch `plan`, submitted now, cannot take effect; `None` if a migration is under way, or it has no step. */
+  /** The first epoch at which `plan` can take effect if submitted now; `None` if a migration is under way, or it has no step. */
   def earliestEpoch(plan: MigrationPlan, isPrepared: Boolean, tables: TablesInForce, last: Long): Option[Long] =
     tables.scheduled.orElse(tables.current).filter(_ => migration.isEmpty && plan.steps.nonEmpty)
       .map(now => earliest(factsOfPlan(plan, isPrepared, 0, now, last + 2)))
@@ -237,7 +237,7 @@ private[binshift] final class StepScheduler(
       isOrdered = isOrdered, copies = if (isOrdered) shipments.copies(index, total) else None)
   }
 
-  /** Of a plan that is submitted now. If it doesn't fit, its moves may be from partitions that don't exist. */
+  /** The facts for a plan that is submitted now. If it doesn't fit, its moves may be from partitions that don't exist. */
   private def factsOfPlan(plan: MigrationPlan, isPrepared: Boolean, index: Int, now: RoutingEntry, next: Long): StepFacts = {
     val (partitions, wanted) = (now.table.partitions, plan.steps(index).partitions)
     val fits = plan.tableAfter(index, now.table).isDefined
@@ -284,8 +284,8 @@ private[binshift] final class StepScheduler(
     .getOrElse(migration.filterNot(_.cancelled).map(m => tables.stepsTaken(m.id)).getOrElse(0))
 
   /**
-   * Adds what is in the way of a step. Has the partitions exist that the step has, and looks at its sources. Only a step that waits for
-   * nothing else waits for an answer about them.
+   * Adds the obstacles to a step. Also declares that its partitions exist, and has its sources checked. The step only waits for the
+   * answer of that check if it waits for nothing else. (One whose copies have not come for long has waited for an answer all the while.)
    */
   private def withObstacles(m: PlannedMigration, f: StepFacts): StepFacts = {
     val others = f.copy(obstacles = Obstacles(
@@ -307,7 +307,7 @@ private[binshift] final class StepScheduler(
     }
   }
 
-  /** Decides what becomes of the step at epoch `f.epoch`, and has it done; returns the entry of that epoch, if it has one. */
+  /** Decides what happens to the step at epoch `f.epoch`, and does it. Returns the entry of that epoch, if it gets one. */
   private def act(m: PlannedMigration, f: StepFacts, now: RoutingTable): Option[RoutingEntry] = {
     val before = latest.map(decide)
     val facts = f.following(before)
@@ -318,8 +318,8 @@ private[binshift] final class StepScheduler(
           logWarning(s"query ${query.id}: migration ${m.id} ${reason.text}")
         None
       case Abandon =>
-        logWarning(s"query ${query.id}: migration ${m.id} is abandoned, since its step ${f.step + 1} does " +
-          "not fit the table in force; the checkpoint was wound back or started anew; plan again")
+        logWarning(s"query ${query.id}: migration ${m.id} is abandoned, because its step ${f.step + 1} " +
+          "does not fit the table in force; the checkpoint was wound back or started anew; plan again")
         forget(m.copy(cancelled = true), _ => f.step)
         None
       case Order =>
@@ -338,19 +338,19 @@ private[binshift] final class StepScheduler(
   private def orderCopies(m: PlannedMigration, f: StepFacts, partitions: Int): Unit =
     shipments.order(m.id, f.epoch, f.step, m.copiedTogether(f.step, partitions), Delivery.Ahead)
 
-  /** The step takes effect with the copies that there are. */
+  /** The step takes effect with the copies that have arrived; `missing` bins have none. */
   private def countGivenUp(m: PlannedMigration, f: StepFacts, missing: Long): Unit = if (missing > 0) {
     uncopied += missing
     logWarning(s"query ${query.id}: $missing of the bins of step ${f.step + 1} of migration ${m.id} could not be copied " +
-      s"ahead, after several attempts; epoch ${f.epoch} reads them from the checkpoint and takes the longer for it; the " +
+      s"ahead, after several attempts; epoch ${f.epoch} reads them from the checkpoint and takes longer; the " +
       "executors' logs have the reasons")
   }
 
-  /** The step takes effect without copies: its bins are sent as of the switch, or come with all files of their owner. */
+  /** The step takes effect without copies: its bins are sent at the switch, or come with all files of their owner. */
   private def send(m: PlannedMigration, f: StepFacts, delivery: Delivery): Unit = {
     if (f.delivery == Delivery.Ahead) {
-      logWarning(s"query ${query.id}: step ${f.step + 1} of migration ${m.id} waits for its copies, of which " +
-        s"nothing has come for $maxEpochsToWait epochs; its bins are sent at the switch")
+      logWarning(s"query ${query.id}: the copies for step ${f.step + 1} of migration ${m.id} have made no progress " +
+        s"for $maxEpochsToWait epochs; the step no longer waits for them, and its bins are sent at the switch")
       shipments.abandon()
     }
     // A store that is closed at its commit sends nothing more.
@@ -391,7 +391,7 @@ private[binshift] final class StepScheduler(
       Some(StepRef(m.id, index, m.plan.steps.size, m.plan.strategy, moves, isOpening)), previous = None, query.runId.toString)
   }
 
-  /** Goes on with what another run has accepted, if there is anything. A run that is replaced leaves all of this to the other one. */
+  /** Forgets `m`, and continues with a migration that another run has accepted, if any. A run that was replaced does neither. */
   private def forget(m: PlannedMigration, stepsTaken: String => Int): Unit = if (!isReplaced()) {
     PlannedMigration.delete(dir, m)
     remember(m, stepsTaken(m.id))
@@ -400,13 +400,13 @@ private[binshift] final class StepScheduler(
     PlannedMigration.read(dir).find(_.id != m.id).foreach(goOnWith)
   }
 
-  /** Goes on with a migration that another run has accepted. */
+  /** Continues with a migration that another run has accepted. */
   private def goOnWith(m: PlannedMigration): Unit = {
     begin(m)
     if (!m.cancelled && m.options.movesPartitions && !goesOnWithPlaces(m)) {
       homeless += m.id
-      logWarning(s"query ${query.id}: migration ${m.id} of an earlier run has named executors, which this " +
-        "run cannot know; its partitions stay where they are, and it will end as cancelled")
+      logWarning(s"query ${query.id}: migration ${m.id} of an earlier run names executors of that " +
+        "run; its partitions stay where they are, and it will end as cancelled")
     } else if (!m.cancelled) relocation.begin(m.options)
   }
 

@@ -51,7 +51,7 @@ private[binshift] final class Warming(session: SparkSession) extends Logging {
       })
   }
 
-  /** Those of `wanted` partitions and executors that needn't be waited for. Asks for all blocks at once. */
+  /** Returns those of the `wanted` partitions and executors that nobody needs to wait for. Asks for all blocks at once. */
   def ready(wanted: Set[(Int, String)]): Set[(Int, String)] = {
     val blocks = (for {
       (key, order) <- orders.toSeq if wanted(key) && !order.hasFailed(key._2)

@@ -156,7 +156,10 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       if (!isAgain)
         pruning.prune(entry, binned.map(StatefulOperators.idOf), oldestRetained(epoch), sqlConf.streamingMaintenanceInterval)
       if (tables.scheduled.isEmpty) retired.claim(n)
-      if (!isAgain && epoch % EpochsBetweenCleaning == 0) cleanUp(epoch)
+      if (!isAgain && epoch % EpochsBetweenCleaning == 0) {
+        cleanUp(epoch)
+        sources.keepWatch(stores, n, sqlConf.streamingMaintenanceInterval)
+      }
       standbys.foreach(_.enter(epoch, operators, n))
       relocation.leaveLost()
       if (Trace.isOn) trace(epoch, n, entry)

@@ -19,7 +19,8 @@ import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.util.ThreadUtils
 
 /**
- * Checks whether partitions can be rebuilt from the checkpoint, before others take over their bins and after files were deleted.
+ * Checks whether partitions can be rebuilt from the checkpoint, before others take over their bins, after files were deleted, and from
+ * time to time.
  * While a store lives, nobody reads its files, so nobody else would notice that one of them is missing. Partitions that can't be
  * rebuilt are asked for a snapshot ([[snapshotsWanted]]), which their stores make from the state that they have.
  *
@@ -48,6 +49,9 @@ private[binshift] final class SourceCheck(
   private var lost = Map.empty[Int, String]
   /** The epochs at which each of these partitions was first and last asked for a snapshot. */
   private var asked = Map.empty[Int, (Long, Long)]
+  /** When partitions were watched last, or this run began, and the first one to be watched next. Used by the stream's thread. */
+  private var watchedAtNs = System.nanoTime()
+  private var watchedNext = 0
 
   /**
    * Begins to check the partitions that give bins away in some steps, after the look that is under way.
@@ -56,10 +60,27 @@ private[binshift] final class SourceCheck(
    * @param steps  steps of migration `of`, from `first` to before `until`, which move `bins`
    */
   def look(stores: Option[Stores], of: String, first: Int, until: Int, bins: Set[Int]): Unit =
-    stores.foreach(s => begin(Request(s, Some(Steps(of, first, until, bins)), isOfAll = false)))
+    stores.foreach(s => begin(Request(s, Some(Steps(of, first, until)), _.ownersOf(bins))))
 
   /** Begins to check all partitions, after the look that is under way. */
-  def lookAtAll(stores: Option[Stores]): Unit = stores.foreach(s => begin(Request(s, None, isOfAll = true)))
+  def lookAtAll(stores: Option[Stores]): Unit = stores.foreach(s => begin(Request(s, None, _.all)))
+
+  /**
+   * Begins to check the next few of `n` partitions, one after the other in the course of time, if the last ones were checked an interval
+   * ago. Others than the query may delete files of the checkpoint, such as rules of an object store, and nobody else notices as long as
+   * the state is in memory, where a snapshot of it can still be made.
+   *
+   * @param intervalMs the interval of Spark's maintenance
+   */
+  def keepWatch(stores: Option[Stores], n: Int, intervalMs: Long): Unit = {
+    val now = System.nanoTime()
+    if (now - watchedAtNs >= intervalMs * 1000000L) {
+      watchedAtNs = now
+      val first = if (watchedNext < n) watchedNext else 0
+      watchedNext = first + WatchedAtOnce
+      stores.foreach(s => begin(Request(s, None, _.all.filter(p => first <= p && p < first + WatchedAtOnce))))
+    }
+  }
 
   /** Waits until no look is under way, but only for a short time. */
   def await(): Unit = synchronized(running).foreach(_.await(MaxWaitMs, MILLISECONDS))
@@ -94,7 +115,7 @@ private[binshift] final class SourceCheck(
       val wanted =
         lost.keySet.filter(p => asked.get(p).forall { case (_, at) => at == epoch || epoch - at >= EpochsBetweenAsking })
       asked = asked.filter(a => lost.contains(a._1)) ++ wanted.map(p => p -> (asked.get(p).fold(epoch)(_._1), epoch))
-      stores.foreach(s => begin(Request(s, None, isOfAll = false)))
+      stores.foreach(s => begin(Request(s, None, _ => Set.empty)))
       wanted
     }
   }
@@ -134,7 +155,7 @@ private[binshift] final class SourceCheck(
     val checks = if (version > 0) checksOf(request.stores, version) else Nil
     val known = synchronized(lost.keySet)
     val partitions = checks.headOption.fold(known) { check =>
-      known ++ request.steps.fold(Set.empty[Int])(s => check.ownersOf(s.bins)) ++ (if (request.isOfAll) check.all else Nil)
+      known ++ request.partitions(check)
     }
     RecoveryCheck.confirmed(missing(checks, partitions), () => newest, retained) { (version, suspects) =>
       missing(checksOf(request.stores, version), suspects)
@@ -185,15 +206,19 @@ private[binshift] object SourceCheck {
    */
   final case class Stores(names: Map[Long, Seq[String]], hasIds: Long => Boolean)
 
-  /** Steps of migration `of`, from `first` to before `until`, which move `bins`. */
-  private final case class Steps(of: String, first: Int, until: Int, bins: Set[Int])
+  /** Steps of migration `of`, from `first` to before `until`. */
+  private final case class Steps(of: String, first: Int, until: Int)
 
   /** The partitions that a look checks, besides those that are known to lack files. */
-  private final case class Request(stores: Stores, steps: Option[Steps], isOfAll: Boolean) {
-    def and(later: Request): Request = Request(later.stores, later.steps.orElse(steps), isOfAll || later.isOfAll)
+  private final case class Request(stores: Stores, steps: Option[Steps], partitions: RecoveryCheck => Set[Int]) {
+    /** Of steps, the later ones are looked at, as those before have been taken or given up. */
+    def and(later: Request): Request =
+      Request(later.stores, later.steps.orElse(steps), check => partitions(check) ++ later.partitions(check))
   }
 
   private val EpochsBetweenAsking = 10
+  /** Bounds how long a step's own look waits for a watch, and how many listings are in memory. */
+  private val WatchedAtOnce = 16
   private val MaxWaitMs = 10000L
   private val MaxThreads = 16
 

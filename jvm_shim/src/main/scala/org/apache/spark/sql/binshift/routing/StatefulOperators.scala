@@ -94,7 +94,7 @@ private[binshift] object StatefulOperators {
   }
 
   /**
-   * Whether the key of the state is sure to be that of the row, because `groupByKey` has made the columns from the same kind of values.
+   * True if the key of the state certainly equals that of the row, because `groupByKey` has made the columns from the same values.
    *
    * Relies on Spark: `groupByKey` appends the key in the form that its encoder writes, and the operator reads the key with an encoder and
    * writes it again. The columns of `groupBy(…).as` may contain anything else, such as text that isn't UTF-8.
@@ -108,7 +108,7 @@ private[binshift] object StatefulOperators {
     isOfPlainValues(op.keyEncoder.encoder) && inputs.forall(column => appended(column.exprId))
   }
 
-  /** Whether a key is text, a number or a tuple of them. All others can be changed by user code, or are read and written by some. */
+  /** True if a key is text, a number or a tuple of these. User code can change other keys, or reads and writes them itself. */
   private def isOfPlainValues(key: AgnosticEncoder[_]): Boolean = key match {
     case StringEncoder | _: PrimitiveLeafEncoder[_] | _: BoxedLeafEncoder[_, _] => true
     case p: ProductEncoder[_] =>

@@ -25,7 +25,7 @@ private[sql] object ClientProcedures {
   private val Submit = new SystemProcedure("submit", "Starts a plan that was made elsewhere.",
     Seq(OfQuery, Parameter("plan", StringType, "The plan, as MigrationPlan.to_json gives it."),
       optional("options", StringType, "How it is carried out, as JSON."),
-      optional("id", StringType, "The migration's id: a plan that has come already is not taken again.")),
+      optional("id", StringType, "The migration's id. A plan with an id that was accepted before is not accepted again.")),
     new StructType().add("migration_id", StringType, nullable = false),
     (session, arguments) => {
       val query = arguments.query(session)
@@ -40,9 +40,9 @@ private[sql] object ClientProcedures {
       Seq(Row(id))
     })
 
-  private val Ask = new SystemProcedure("ask", "What a client of Spark Connect asks of a query.",
+  private val Ask = new SystemProcedure("ask", "Asks a query a question, for a client of Spark Connect.",
     Seq(OfQuery, Parameter("question", StringType, "One of the questions of this version of binshift."),
-      optional("argument", StringType, "What the question is about, such as the id of a migration.")),
+      optional("argument", StringType, "The subject of the question, such as the id of a migration.")),
     Answer,
     (session, arguments) => {
       val query = arguments.query(session)

@@ -10,7 +10,7 @@ private[binshift] final class OperatorStatistics(val id: Long, val name: String,
   private var stores = SortedMap.empty[String, StoreStatistics]
   /** The executor on which each partition ran last. */
   private var executors = Map.empty[Int, String]
-  /** Of the partitions that waited for copies in the last epoch. */
+  /** The executors of the partitions that waited for copies in the last epoch. */
   private var waiting = Map.empty[Int, String]
 
   def commit(reports: Iterable[StoreReport], table: RoutingTable): Unit = {

@@ -6,8 +6,8 @@ import org.json4s.JsonDSL._
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 
 /**
- * Says that an operator keeps state under other keys than those of its rows. From the first such row on, none of the operator's bins
- * may move.
+ * Records that an operator keeps state under other keys than those of its rows. From the first such row on, none of the operator's
+ * bins may move.
  *
  * Only the partition that got the row can find that state again, as with Spark's own provider. So the table in force when the first
  * of these rows was written stays in force for good. A task makes this file durable before it commits such state, and the driver
@@ -26,13 +26,13 @@ private[sql] final case class ChangedKeys(operator: Long, name: String, columns:
       case several => s"one of the columns ${several.mkString(", ")} has"
     }
     s"operator $operator ($name) keeps state under other keys than those of its rows: the value of $what changed on its way to " +
-      "the state, as a number does that is null in other rows, if it goes through pandas"
+      "the state, for example because pandas makes floats of integers if there is a null among them"
   }
 
   /** The error for a plan that wants to move bins. */
   def refusal(more: String): BinshiftException =
     BinshiftException("KEYS_CHANGE", "operator" -> operator, "columns" -> columns.mkString(", ")).unsupportedOperator(
-      s"$described; such state is found in its partition alone, so that no bins can move; $more")
+      s"$described; such state can only be found in its present partition, so no bins can move; $more")
 }
 
 private[sql] object ChangedKeys {

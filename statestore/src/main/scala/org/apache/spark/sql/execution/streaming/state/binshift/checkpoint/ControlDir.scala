@@ -33,9 +33,10 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
  *                         requests/<id>.json, answers/<id>.json                (RemoteRequests)
  * }}}
  *
- * Every file is written in one atomic step, by the driver's stream thread or under the router's lock;
- * executors and other processes only read, but for requests, and for changed keys, of which tasks tell. Relies on Spark: `CheckpointFileManager.createAtomic`
- * makes a file visible as a whole or not at all.
+ * Every file is written in one atomic step, by the driver's stream thread or under the router's lock. Executors and other processes
+ * only read, with two exceptions: tasks write to `changed_keys`, and other processes leave requests.
+ *
+ * Relies on Spark: `CheckpointFileManager.createAtomic` makes a file visible as a whole or not at all.
  */
 private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuration) extends Logging {
   import ControlDir.{JsonEnding, MaxBytes}
@@ -73,14 +74,14 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
   def write(name: String, json: JValue): Unit = write(name, ControlDir.textOf(json), ReplacedFile.create(fm, _))
 
   /**
-   * Creates a file, and returns whether it did. Returns false if the file exists. If several callers do this at once with different
-   * texts, one succeeds.
+   * Creates a file. Returns false if the file exists with another text. If several callers do this at the same time with different
+   * texts, only one of them succeeds.
    *
-   * On a local disk and on HDFS, the file is renamed into its place, as Spark's logs are. An object store has no rename: there, Spark's
-   * managers check that the file doesn't exist and then write it, so of two drivers that do this at once, both may succeed. This
-   * method therefore asks the store itself not to overwrite the file, if its client can do that. Some stores with an S3 API refuse such
-   * requests, which the client doesn't know. There, the file is written as Spark writes its logs. A store may also take no notice of the
-   * condition. So this method looks whether the file is there before it asks, as Spark's managers do.
+   * On a local disk and on HDFS, the file is renamed into its place, as Spark's logs are. An object store has no rename. There, Spark's
+   * managers check that the file doesn't exist and then write it, so if two drivers do this at the same time, both may succeed.
+   * Therefore this method asks the store itself not to overwrite the file, if the store's client can do that. Some stores with an S3
+   * API refuse such a request, and then the file is written as Spark writes its logs. Other stores ignore the condition, so this
+   * method checks that the file doesn't exist before it makes the request, as Spark's managers do.
    */
   def create(name: String, text: String): Boolean =
     if (exists(name)) this.text(name).contains(text)
@@ -90,7 +91,7 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
         put(name, text)
         true
       } catch {
-        // The store has another file, or has this one from a request whose answer was lost.
+        // The file was there, or our own request has created it and only its answer was lost.
         case _: IOException if exists(name) => this.text(name).contains(text)
         case e: IOException =>
           logWarning(
@@ -106,7 +107,7 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
       true
     } catch { case _: FileAlreadyExistsException => false }
 
-  /** True if a file can be created in one request that fails if it is there. Asks the client, and not the store. */
+  /** True if a file can be created by one request that fails if the file exists. Only the client is asked, not the store. */
   private lazy val isConditional: Boolean = path.getFileSystem(hadoopConf).hasPathCapability(path, ControlDir.ConditionalCreate)
 
   /** Relies on Hadoop: S3A makes a file visible as a whole, when it is closed. */
@@ -121,7 +122,7 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
     try out.write(bytes)
     catch {
       case e: Throwable =>
-        // Closing the file would make the part visible that has been written so far.
+        // If it were closed, the part that has been written so far would become visible.
         out.abort()
         throw e
     }
@@ -170,7 +171,7 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
 
 private[sql] object ControlDir {
   private val JsonEnding = ".json"
-  /** Of Hadoop from 3.4.2 on; S3A has it unless `fs.s3a.create.conditional.enabled` is false. */
+  /** A capability in Hadoop since 3.4.2. S3A has it unless `fs.s3a.create.conditional.enabled` is false. */
   private val ConditionalCreate = "fs.option.create.conditional.overwrite"
   private val MaxBytes = Int.MaxValue - 8L
 

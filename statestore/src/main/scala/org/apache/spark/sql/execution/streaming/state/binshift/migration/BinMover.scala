@@ -125,8 +125,11 @@ private[binshift] final class BinMover(
   /** True if rows were dropped whose number isn't known yet. */
   def hasUncountedRows: Boolean = uncounted.nonEmpty
 
-  /** True if bins that left on demand may not all have been sent. */
-  def isSending: Boolean = uncounted.exists(_.isOnDemand)
+  /**
+   * True if bins that left on demand may not all have been sent, or if this store began with whole files and still counts what they
+   * have. The next switch would wait for either.
+   */
+  def isBusy: Boolean = uncounted.exists(u => u.isOnDemand || u.isOfAll)
 
   /** Corrects the number of rows for those dropped rows that have been counted by now. */
   def countIfSent(): Unit = {

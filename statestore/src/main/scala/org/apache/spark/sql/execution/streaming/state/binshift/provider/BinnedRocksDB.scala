@@ -47,7 +47,7 @@ private[binshift] final class BinnedRocksDB(
    * The number of bins that the next step waits for because they have no copy yet. On demand, it counts the bins that haven't
    * arrived, plus one until this store has sent all of its own.
    */
-  def binsAwaited: Int = shipping.awaited + pendingBins.missing + (if (mover.isSending) 1 else 0)
+  def binsAwaited: Int = shipping.awaited + pendingBins.missing + (if (mover.isBusy) 1 else 0)
 
   /** The number of the next step's bins for which there will be no copy. */
   def binsGivenUp: Int = shipping.givenUp

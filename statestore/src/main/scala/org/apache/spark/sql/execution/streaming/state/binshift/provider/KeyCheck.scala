@@ -10,18 +10,18 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.{ArrivedK
 import org.apache.spark.TaskContext
 
 /**
- * Finds out whether a task keeps state under keys that none of its rows has, and gives such state a place.
+ * Finds out whether a task keeps state under keys that none of its rows has, and decides in which bin to store such state.
  *
- * Spark distributes rows by their columns; `transformWithState` makes the key of its state from what the user's language gives
- * back for them. pandas, for example, makes floats of integers among which there is a null, and Spark takes these for null. Such
- * a key's hash says nothing about where its rows come to. With Spark's own provider its state simply is in the partition that
- * has the row; several partitions may each have some under the same key. Here it is the same: a key whose bin is not owned goes to
- * the first bin that the partition owns, with the key as it is, so that it is found again as long as the table stays. That it
- * stays is what [[ChangedKeys]] sees to.
+ * Spark distributes rows by their columns, but `transformWithState` makes the key of its state from the values that the user's
+ * language gives back. For example, if there is a null among integers, pandas makes floats of all of them, and Spark takes these for
+ * null. The hash of such a changed key doesn't tell which partition gets its rows. Spark's own provider keeps the state in the
+ * partition that has the row, and several partitions may have state under the same key. This class does the same: if the bin of a
+ * changed key isn't owned, the state goes to the first bin that the partition owns, under the same key. So it is found again as long
+ * as the routing table stays, and [[ChangedKeys]] makes sure that it does.
  *
- * A key counts as one that came if it is that of a row, or of state that the task has come upon in a scan, as timers are.
+ * A key hasn't changed if it is that of a row, or of state that the task has found in a scan, as timers are.
  *
- * Used by a task's store, on one thread at a time. Made on the task's thread.
+ * Created on the task's thread, and used by the task's store, on one thread at a time.
  */
 private[provider] final class KeyCheck(
     task: TaskContext, id: StateStoreId, version: Long, db: BinnedRocksDB, binsOf: StoreBins, routing: EpochRouting,
@@ -32,9 +32,9 @@ private[provider] final class KeyCheck(
     Option(task.getLocalProperty(BinshiftConf.StepHint)).map(_.split(':')).collect {
       case Array(run, epoch, isNext) if run == routing.run && epoch == version.toString => isNext.toBoolean
     }
-  /** `None` if the keys are known to stay as they are. The operator uses the store only once it has its input, which begins to note them. */
+  /** `None` if the keys certainly don't change. Lazy, because keys are only noted once the operator has its input. */
   private lazy val arrived = ArrivedKeys.of(attempt, id.operatorId)
-  /** Where no keys are noted, an earlier run may have noted some, if the query made them in another way then. */
+  /** True even if this run notes no keys, if an earlier run has found changed ones, because the query made keys differently then. */
   private lazy val mayHaveChanged = arrived.nonEmpty || ChangedKeys.read(dir).exists(_.operator == id.operatorId)
   private var isFound = false
   private var refusal = Option.empty[Exception]
@@ -72,7 +72,7 @@ private[provider] final class KeyCheck(
     arrived.fold(rows) { keys =>
       val bins = binsOf.of(family)
       val known = rows.map { row =>
-        // If the bin isn't owned, this is a changed key in its place, and it goes there again when it is written.
+        // If its bin isn't owned, this is a changed key, which will be stored in the same place again when it is written.
         val hash = bins.hash(row.key)
         if (db.owns(bins.ofHash(hash))) keys.add(hash, row.key, bins.hashes)
         row
@@ -82,7 +82,7 @@ private[provider] final class KeyCheck(
 
   private def found(columns: Seq[String]): Unit = {
     val changed = ChangedKeys(id.operatorId, binsOf.operatorName, columns, version)
-    // Has to be durable before the task commits state that relies on it, and so relies on the table in force.
+    // Durable before the task commits this state, because the state relies on the table in force.
     routing.sayOfChangedKeys(id.operatorId) {
       ChangedKeys.write(dir, changed)
       logWarning(
@@ -90,8 +90,8 @@ private[provider] final class KeyCheck(
     }
     if (isStepNext.getOrElse(routing.hasStepAfter(version))) {
       refusal = Some(changed.refusal(
-          s"a step was to take effect with epoch ${version + 1}, so that epoch $version fails and changes nothing; start the query " +
-            "again, which goes on with the partitions that it has"))
+          s"a step was about to take effect with epoch ${version + 1}, so epoch $version fails and changes nothing; start the " +
+            "query again, and it continues with the partitions that it has"))
       requireAccepted()
     }
   }

@@ -2,7 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.binshift.recovery
 
 import org.apache.spark.sql.execution.streaming.state.{RocksDB, RocksDBLineageManager, StateStoreCheckpointInfo, StateStoreId}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinKeyedRocksDB, BinnedFileManager, RocksDBArguments, RocksDBFields, SnapshotLineage}
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinKeyedRocksDB, BinnedFileManager, RocksDBArguments, SnapshotLineage}
 
 /**
  * A binned database that Spark brings to a version from the checkpoint, including the rows that its bins had in other partitions
@@ -24,10 +24,8 @@ private[binshift] abstract class ReplayingRocksDB(
   binnedFiles.bind(this)
 
   /** Relies on Spark: its constructor doesn't use the lineage. */
-  override protected[sql] val lineageManager: RocksDBLineageManager = {
-    val snapshots = RocksDBFields.snapshotFiles(binnedFiles)
-    new SnapshotLineage(item => snapshots.containsKey((item.version, Some(item.checkpointUniqueId))))
-  }
+  override protected[sql] val lineageManager: RocksDBLineageManager =
+    new SnapshotLineage(item => binnedFiles.hasWhole(item.version, Some(item.checkpointUniqueId)))
 
   /** Runs `body`, in which Spark brings the database up to `version` from the checkpoint if it has to. */
   protected final def replayingUpTo[T](version: Long)(body: => T): T = replay.upTo(version)(body)

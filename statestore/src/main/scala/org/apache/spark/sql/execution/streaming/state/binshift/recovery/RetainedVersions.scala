@@ -52,7 +52,7 @@ private[sql] final class RetainedVersions(partition: Int, files: RetainedVersion
       base <- own.newest(oldest)
       first <- listed.map(_.version).minOption if first < base
     } yield {
-      // Whoever reads a changelog needs the snapshot before it, which says what column families the store had.
+      // To read a changelog, one needs the snapshot before it, which says which column families the store had.
       val others = neededByOthers(listed, oldest, last).map(needed => own.newest(needed).getOrElse(needed))
       val kept = (others ++ Seq(base)).min
       lineageOf(partition).foreach(_.forget(kept))

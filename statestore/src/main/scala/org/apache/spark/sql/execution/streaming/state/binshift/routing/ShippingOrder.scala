@@ -27,12 +27,12 @@ private[sql] final case class ShippingOrder(
 
   def isOnDemand: Boolean = delivery == Delivery.OnDemand
 
-  /** Whether the epoch `base` waits for the bins. */
+  /** True if the epoch `base` waits for the bins. */
   def isAtSwitch: Boolean = !isAhead && !isOnDemand
 
   /**
-   * Whether the switch at `version` may take anything that this order brings. An order whose bins aren't copied ahead is for its base
-   * alone. Later, what a store still has of it is out of date, even if the same bins move between the same partitions again.
+   * True if the switch at `version` may use bins of this order. If the order's bins aren't copied ahead, only the switch at its base
+   * may: whatever a store has of them later is out of date, even if the same bins move between the same partitions again.
    */
   def serves(version: Long): Boolean = isAhead || version == base
 

@@ -34,7 +34,7 @@ private[binshift] final class TouchedKeys {
     }
   }
 
-  /** Whether a scan of `operator` may leave out rows that haven't arrived, because it only removes rows that no later row can meet. */
+  /** True if a scan of `operator` may omit rows that haven't arrived, because it only removes rows that no later row can meet. */
   def leavesOut(operator: Long): Boolean = synchronized(forgetting(operator))
 
   /** The bins that may not have arrived, according to the plan of the epoch. They are the same in all attempts of the task. */

@@ -39,7 +39,7 @@ private[binshift] final class RowClient(
     () =>
       CommittedFile.attempt(
         source, order.base, SourceChanges.idOf(source, order.base, routing, arguments), arguments.hadoopConf),
-    ShippingThreads.fetches)
+    ShippingThreads.lookups)
 
   private val waiting = mutable.Queue.empty[IndexedSeq[KeyRows]]
   /** Keys that were asked for, by family, without anybody waiting for the answer yet. A task may note keys that it never looks up. */

@@ -42,6 +42,9 @@ private[binshift] object ShippingThreads {
   /** Frees blocks that receivers have taken. May wait for somebody who reads such a block. */
   lazy val freeing: ScheduledExecutorService = ThreadUtils.newDaemonThreadPoolScheduledExecutor("binshift-free", Freed)
 
+  /** Asks checkpoints which attempt's rows count, while the first rows are on their way. */
+  lazy val lookups: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("binshift-lookup", MaxWaiting)
+
   /** Closes copies, and removes their messages. May wait for a thread that reads a checkpoint for them, or for the driver. */
   lazy val closing: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("binshift-close", MaxWaiting)
 
@@ -56,9 +59,9 @@ private[binshift] object ShippingThreads {
     ThreadUtils.newDaemonThreadPoolScheduledExecutor("binshift-stage", Followed)
 
   /**
-   * Waits for other executors and for checkpoints, some of which may not answer for minutes. The number of threads is bounded elsewhere:
-   * [[BlockFetch]] limits fetches, each copy and each [[RowClient]] sends one thing at a time and asks its checkpoint once, and an
-   * answer is only sent when it is asked for.
+   * Waits for other executors, some of which may not answer for minutes. The number of threads is bounded elsewhere:
+   * [[BlockFetch]] limits fetches, each copy and each [[RowClient]] sends one thing at a time, and an answer is only sent when it
+   * is asked for.
    */
   lazy val fetches: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("binshift-fetch")
 

@@ -1,6 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.storage
 
 import java.io.File
+import java.util.concurrent.ConcurrentHashMap
 
 import scala.collection.Map
 import scala.util.control.NonFatal
@@ -23,9 +24,25 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{Snaps
  * Called by tasks and maintenance threads.
  */
 private[binshift] trait OwnSnapshots extends RocksDBFileManager with Logging {
+  import OwnSnapshots._
+
   protected def directory: Path
   protected def hadoop: Configuration
   protected def scratch: File
+
+  private val whole = ConcurrentHashMap.newKeySet[(Long, Option[String])]()
+
+  /** True if a snapshot was uploaded as a whole, or loaded, since the last load of an older one. Makes no request. */
+  def hasWhole(version: Long, id: Option[String]): Boolean = whole.contains((version, id))
+
+  /** Runs `load`, which loads a snapshot. */
+  protected def loadingSnapshot[T](version: Long, id: Option[String])(load: => T): T = {
+    // If it can't be loaded, a later one is not relied on either.
+    whole.removeIf(_._1 >= version)
+    val loaded = load
+    whole.add((version, id))
+    loaded
+  }
 
   /**
    * Returns whether a later run of the query makes `version` again. `isWritten` tells whether the snapshot is in the checkpoint
@@ -57,11 +74,12 @@ private[binshift] trait OwnSnapshots extends RocksDBFileManager with Logging {
         // The next run may have replaced it by its own snapshot.
         if (!isAnothers(zip, fileMapping)) {
           if (Trace.isOn) Trace("deletes", directory, "files" -> Seq(zip.toUri.getPath), "withdrawn" -> true)
-          RocksDBFields.snapshotFiles(this).remove((version, checkpointUniqueId))
           CheckpointFileManager.create(directory, hadoop).delete(zip)
         }
         throw e
     }
+    whole.removeIf(_._1 < version - MaxVersions)
+    whole.add((version, checkpointUniqueId))
   }
 
   /**
@@ -90,4 +108,9 @@ private[binshift] trait OwnSnapshots extends RocksDBFileManager with Logging {
           "an earlier version since; the snapshot is not kept, and nothing needs to be done")
     }
   }
+}
+
+private object OwnSnapshots {
+  /** For how many versions it is known that a snapshot is whole. */
+  private val MaxVersions = 100000
 }

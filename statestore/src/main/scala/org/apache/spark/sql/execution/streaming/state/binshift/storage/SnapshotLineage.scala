@@ -16,7 +16,7 @@ import org.apache.spark.sql.execution.streaming.state.{LineageItem, RocksDBLinea
  *
  * Thread-safe.
  *
- * @param hasSnapshot whether a snapshot of this version and id was uploaded or loaded by this store; makes no request
+ * @param hasSnapshot whether a snapshot of this version and id was uploaded as a whole, or loaded, by this store; makes no request
  */
 private[binshift] final class SnapshotLineage(hasSnapshot: LineageItem => Boolean) extends RocksDBLineageManager {
 

@@ -107,7 +107,7 @@ private[binshift] class WarmFileManager(
       version: Long,
       localDir: File,
       rocksDBFileMapping: RocksDBFileMapping,
-      checkpointUniqueId: Option[String]): RocksDBCheckpointMetadata = {
+      checkpointUniqueId: Option[String]): RocksDBCheckpointMetadata = loadingSnapshot(version, checkpointUniqueId) {
     val isAgain = unproven.nonEmpty && !isUnblamed
     isUnblamed = false
     if (isAgain) {

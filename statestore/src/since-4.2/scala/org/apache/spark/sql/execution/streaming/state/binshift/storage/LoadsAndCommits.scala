@@ -7,7 +7,7 @@ private[binshift] trait LoadsAndCommits extends RocksDB {
 
   OpenDatabases.add(this)
 
-  /** @param loadEmpty to begin without content, whatever the checkpoint has */
+  /** @param loadEmpty whether to begin without content, whatever the checkpoint has */
   def loadAt(version: Long, stateStoreCkptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): RocksDB
 
   def commitVersion(forceSnapshot: Boolean): (Long, StateStoreCheckpointInfo)

@@ -55,7 +55,7 @@ private[binshift] trait RowOperations extends RocksDB with StoredKeys {
       includesChecksum: Boolean): Unit =
     writing(key, cfName, 0)(super.remove(_, cfName, includesPrefix, deriveCfName, includesChecksum))
 
-  /** Of use only within one bin; no operator calls it. */
+  /** Only useful within one bin, and no operator calls it. */
   override def deleteRange(
       beginKey: Array[Byte], endKey: Array[Byte], cfName: String, includesPrefix: Boolean,
       includesChecksum: Boolean): Unit = unsupported("deleteRange")

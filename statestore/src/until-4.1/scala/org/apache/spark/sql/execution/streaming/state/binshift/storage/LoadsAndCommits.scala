@@ -3,10 +3,10 @@ package org.apache.spark.sql.execution.streaming.state.binshift.storage
 import org.apache.spark.sql.execution.streaming.state.{RocksDB, StateStoreCheckpointInfo}
 
 /**
- * How versions are loaded and committed in Spark 4.1, which loads nothing but what the checkpoint has.
+ * How versions are loaded and committed in Spark 4.1, which can only load what is in the checkpoint.
  *
- * An empty database at a later version is that of version 0 under another number. Its commit uploads a whole snapshot and
- * makes no changelog, as it does since Spark 4.2, so that what is in the checkpoint does not tell the versions apart.
+ * To begin empty at a later version, this loads version 0, which is empty, and gives it the other number. Its commit uploads a whole
+ * snapshot and makes no changelog, as it does since Spark 4.2. So both versions of Spark leave the same files in the checkpoint.
  *
  * Relies on Spark: version 0 is empty and needs no file; a load of the version that is loaded keeps the content and opens a
  * changelog; a commit that is forced to make a snapshot uploads it before it ends the changelog; nobody writes a changelog
@@ -16,10 +16,10 @@ private[binshift] trait LoadsAndCommits extends RocksDB {
 
   OpenDatabases.add(this)
 
-  /** @param loadEmpty to begin without content, whatever the checkpoint has */
+  /** @param loadEmpty whether to begin without content, whatever the checkpoint has */
   def loadAt(version: Long, stateStoreCkptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): RocksDB
 
-  /** @param forceSnapshot never, in Spark 4.1 */
+  /** @param forceSnapshot always false in Spark 4.1 */
   def commitVersion(forceSnapshot: Boolean): (Long, StateStoreCheckpointInfo)
 
   override def load(version: Long, stateStoreCkptId: Option[String], readOnly: Boolean): RocksDB =
@@ -29,7 +29,7 @@ private[binshift] trait LoadsAndCommits extends RocksDB {
 
   protected final def loadBySpark(
       version: Long, stateStoreCkptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): Unit = {
-    // Spark keeps the ended one of an interrupted task, and a replay would write to it (SPARK-54585, mended in 4.2).
+    // Spark keeps the changelog of an interrupted task, which has ended, and a replay would write to it (SPARK-54585, fixed in 4.2).
     RocksDBFields.endChangelog(this)
     if (loadEmpty) loadNothing(version)
     else {
