@@ -177,11 +177,9 @@ def test_what_shows_all_queries_does_not_wait_for_one_that_is_silent(stream, spa
     assert until(lambda: rows_of_all("queries", spark)["silent"][0].unanswered is None)
 
 
-@pytest.mark.long
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize(
-    "conf", [{}, pytest.param(IDS, marks=pytest.mark.matrix)], ids=["format-1", "format-2"]
-)
+@pytest.mark.matrix
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("conf", [{}, IDS], ids=["format-1", "format-2"])
 def test_each_request_of_a_query_may_hang_and_ten_others_go_on(stream, files, conf):
     one = {"spark.sql.shuffle.partitions": "1"}
     others = [stream(count_by_key, f"other{i}", Unkept, conf=one).start() for i in range(OTHERS)]
