@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.ending import OF_DRIVERS, OF_EXECUTORS, Drawn
+from cluster.processes import state
 from devtools.executors import executor_processes
 from devtools.pages import with_part
 from devtools.results import commit, read
@@ -97,7 +98,7 @@ class Watch:
         """Whether all have ended, or were killed."""
         for pid, since in list(self._since.items()):
             took = time.monotonic() - since
-            is_alive = _lives(pid)
+            is_alive = state(pid) not in ("", "Z")
             if is_alive and took < PATIENCE_SECONDS:
                 continue
             if is_alive:
@@ -174,14 +175,6 @@ def _go_on(program: subprocess.Popen[str]) -> None:
     with suppress(BrokenPipeError):
         program.stdin.write("\n")
         program.stdin.flush()
-
-
-def _lives(pid: int) -> bool:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rsplit(")", 1)[1].split()[0] != "Z"
 
 
 def main() -> int:

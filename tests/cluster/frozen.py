@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import cluster.commands
 from cluster.conftest import HERE
-from cluster.processes import children
+from cluster.processes import children, state
 from harness import lose, until
 from jvms import FAULTS
 from traces.by_hand import wound_back_to
@@ -45,7 +45,7 @@ class Driver(cluster.commands.Driver):
         def is_stopped() -> bool:
             assert self.process.poll() is None, self.errors.read_text()[-4000:]
             jvms = [pid for pid, command in children(self.process.pid) if "java" in command]
-            return any(_state(pid) == "T" for pid in jvms)
+            return any(state(pid) == "T" for pid in jvms)
 
         assert until(is_stopped, 120), self.errors.read_text()[-4000:]
 
@@ -61,14 +61,7 @@ class Driver(cluster.commands.Driver):
 
 def stopped_of(parent: int) -> list[int]:
     """The processes that a process has started, and that are stopped."""
-    return [pid for pid, _ in children(parent) if _state(pid) == "T"]
-
-
-def _state(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except OSError:
-        return ""
+    return [pid for pid, _ in children(parent) if state(pid) == "T"]
 
 
 class Drivers:

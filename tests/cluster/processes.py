@@ -49,9 +49,19 @@ def listening(pid: int) -> set[int]:
     return ports
 
 
+def state(pid: int) -> str:
+    """The letter that Linux has for the state of a process, such as T for stopped; empty once it is gone."""
+    return _stat(Path(f"/proc/{pid}"))[0]
+
+
 def _parent(process: Path) -> int:
+    return int(_stat(process)[1])
+
+
+def _stat(process: Path) -> list[str]:
+    """The state of a process, its parent, and more."""
     stat = _read(process / "stat")
-    return int(stat.rsplit(")", 1)[1].split()[1]) if stat else 0
+    return stat.rsplit(")", 1)[1].split() if stat else ["", "0"]
 
 
 def _read(file: Path) -> str:

@@ -296,14 +296,12 @@ private[binshift] final class StepScheduler(
       sources.lost))
     decide(others) match {
       case Wait(Reason.NotBefore(epoch)) if !sources.isNear(epoch, f.epoch) => others
-      case decision =>
+      case Wait(_) =>
         sources.keepUp(m, f.step, f.epoch)
-        decision match {
-          case Wait(_) => others
-          case _ =>
-            val unanswered = sources.unanswered(m, f.step, f.epoch, isFirst = firstDecided.contains(f.epoch))
-            others.copy(obstacles = others.obstacles.copy(unanswered = unanswered))
-        }
+        others
+      case _ =>
+        val unanswered = sources.unanswered(m, f.step, f.epoch, isFirst = firstDecided.contains(f.epoch))
+        others.copy(obstacles = others.obstacles.copy(unanswered = unanswered))
     }
   }
 

@@ -41,12 +41,13 @@ private[binshift] final class StepSources(check: SourceCheck, stores: () => Opti
 
   /**
    * Number of epochs in a row without an answer whether the checkpoint has all sources of step `index`, which waits for nothing
-   * else; 0 if there is one now.
+   * else; 0 if there is one now. Keeps the answer up, too.
    *
    * @param next    the epoch for which the step is decided
    * @param isFirst whether the run has just begun. If so, it loads all stores from the checkpoint anyway, and fails if it can't.
    */
   def unanswered(m: PlannedMigration, index: Int, next: Long, isFirst: Boolean): Int = {
+    keepUp(m, index, next)
     missed = if (isFirst || ageOf(m, index, next).exists(_ <= MaxAge)) 0 else missed + 1
     if (missed == StepDecision.MaxUnanswered + 1) logWarning(
       s"step ${index + 1} of migration ${m.id} no longer waits to hear whether its bins could be rebuilt from the checkpoint, " +

@@ -20,9 +20,8 @@ import org.apache.spark.util.ThreadUtils
 
 /**
  * Checks whether partitions can be rebuilt from the checkpoint, before others take over their bins, after files were deleted, and from
- * time to time.
- * While a store lives, nobody reads its files, so nobody else would notice that one of them is missing. Partitions that can't be
- * rebuilt are asked for a snapshot ([[snapshotsWanted]]), which their stores make from the state that they have.
+ * time to time. While a store lives, nobody reads its files, so nobody else would notice that one of them is missing. Partitions that
+ * can't be rebuilt are asked for a snapshot ([[snapshotsWanted]]), which their stores make from the state that they have.
  *
  * Its own threads make all requests to the checkpoint, one look at a time. A look lists the directories of the partitions in
  * question, and of those from which their bins came since the last snapshot. It also reads the lists of files of the snapshots
