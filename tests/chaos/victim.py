@@ -149,17 +149,24 @@ def migrate(run: StreamRun, rng: random.Random, notes: Path, *, drains: bool = F
         if rng.random() < 0.01:
             under_way.cancel()
             note(notes, {"did": "cancel"})
+        elif rng.random() < 0.02:
+            under_way.rollback()
+            note(notes, {"did": "rollback"})
         return
     did = rng.choices(["rescale", "owners", "rebalance", "drain"], [6, 2, 1, 2 * drains])[0]
     table = controller.routing()
     strategies = (AllAtOnce(), Fluid(), Batched(rng.randint(2, 8)), Optimized(rng.randint(1, 4)), OnDemand())
     strategy: Strategy = rng.choice(strategies)
     prepare = rng.random() < 0.6
+    # Some migrations take longer than they may, and are undone, or stay where they are.
+    limit: dict[str, Any] = {}
+    if rng.random() < 0.25:
+        limit = {"deadline": f"{rng.randint(2, 12)} epochs", "on_timeout": rng.choice(("keep", "rollback"))}
     if did == "drain":
         there = sorted(controller._placement().executors)
         controller.drain(rng.choice(there), prepare=prepare)
     elif did == "rebalance":
-        controller.rebalance(strategy=strategy, prepare=prepare or isinstance(strategy, OnDemand))
+        controller.rebalance(strategy=strategy, prepare=prepare or isinstance(strategy, OnDemand), **limit)
     else:
         target = rng.choice([n for n in range(1, 6) if n != table.partitions])
         # The same number of partitions with other owners, or another number.
@@ -168,7 +175,7 @@ def migrate(run: StreamRun, rng: random.Random, notes: Path, *, drains: bool = F
         plan = controller.plan(owners if did == "owners" else target, strategy=strategy, prepare=prepare)
         if not plan.moves:
             return
-        controller.submit(plan, prepare=prepare)
+        controller.submit(plan, prepare=prepare, **limit)
     note(notes, {"did": did, "strategy": type(strategy).__name__, "prepare": prepare})
 
 

@@ -78,11 +78,17 @@ class Change:
     strategy: str
     prepare: bool
     chance: int = 0
+    epochs: int = 0  # After so many, it is undone, if there are any.
 
 
 @dataclass(frozen=True)
 class Cancel:
     """The migration under way ends where it is."""
+
+
+@dataclass(frozen=True)
+class RollBack:
+    """The migration under way is undone, or else the last one, if nothing has changed the table since."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +126,7 @@ class Fault:
     action: Literal["throw", "interrupt", "slow", "damage", "cut"]
 
 
-Event = Epochs | Change | Cancel | Lose | Restart | Look | Fault
+Event = Epochs | Change | Cancel | RollBack | Lose | Restart | Look | Fault
 
 
 @dataclass(frozen=True)
@@ -179,6 +185,7 @@ def _event(rng: random.Random, retained: int) -> Event:
         (8, lambda: Epochs(rng.randint(1, 4))),
         (7, lambda: _change(rng)),
         (1, Cancel),
+        (2, RollBack),
         (2, Lose),
         (3, lambda: _restart(rng, retained)),
         (3, lambda: Look(rng.randrange(1000))),
@@ -190,7 +197,8 @@ def _event(rng: random.Random, retained: int) -> Event:
 def _change(rng: random.Random) -> Change:
     strategy = rng.choice(STRATEGIES)
     to = rng.choice([*range(1, 7), "owners", "owners", "rebalance"])
-    return Change(to, strategy, strategy == "OnDemand" or rng.random() < 0.5, rng.randrange(1000))
+    epochs = rng.choice([0, 0, 0, *range(2, 7)])
+    return Change(to, strategy, strategy == "OnDemand" or rng.random() < 0.5, rng.randrange(1000), epochs)
 
 
 def _restart(rng: random.Random, retained: int) -> Restart:

@@ -15,13 +15,13 @@ from typing import Any
 
 import binshift
 import binshift.inspect as reading
-from binshift import AllAtOnce, Batched, Fluid, OnDemand
+from binshift import AllAtOnce, Batched, Fluid, Migration, OnDemand
 from binshift.inspect.tools.fsck import Severity, fsck
 from binshift.session import PROVIDER
 from chaos.life import committed
 from chaos.winding import forget_from
 from harness import STOCK, StreamRun, end_maintenance, rows
-from lives.life import EPOCHS, Cancel, Change, Epochs, Event, Fault, Life, Look, Lose, Restart
+from lives.life import EPOCHS, Cancel, Change, Epochs, Event, Fault, Life, Look, Lose, Restart, RollBack
 from local.queries import QUERIES
 from local.settings import JOIN_4, ONE_EPOCH
 from traces.by_hand import wound_back
@@ -124,7 +124,7 @@ class _Player:
         self.run = StreamRun(spark, root, query.build, query.mode, PROVIDER, life.conf)
         self.stores = getattr(spark._jvm.org.apache.spark.sql.execution.streaming.state, "StateStore$")
         self.faults = Path(os.environ["BINSHIFT_TESTS_TMP"]) / "faults"
-        self.counts = {"epochs": 0, "changes": 0, "refused": 0, "starts": 0, "failures": 0}
+        self.counts = {"epochs": 0, "changes": 0, "refused": 0, "rollbacks": 0, "starts": 0, "failures": 0}
         self.fed = 0
         self._disarm()
         self._start()
@@ -140,6 +140,9 @@ class _Player:
                 with contextlib.suppress(binshift.BinshiftError):
                     if (migration := self.run.attach().migration()) is not None:
                         migration.cancel()
+            case RollBack():
+                with contextlib.suppress(binshift.BinshiftError):
+                    self._roll_back()
             case Lose():
                 getattr(self.stores, "MODULE$").unloadAll()
             case Restart():
@@ -274,19 +277,32 @@ class _Player:
         strategy: Any = chosen[event.strategy]
         try:
             controller = self.run.attach()
+            limit: dict[str, Any] = {}
+            if event.epochs:
+                limit = {"deadline": f"{event.epochs} epochs", "on_timeout": "rollback"}
             if event.to == "rebalance":
-                controller.rebalance(strategy=strategy, prepare=event.prepare)
+                controller.rebalance(strategy=strategy, prepare=event.prepare, **limit)
             else:
                 table = controller.routing()
                 target: Any = event.to
                 if event.to == "owners":
                     target = [rng.randrange(table.partitions) for _ in range(table.bins)]
                 plan = controller.plan(target, strategy=strategy, prepare=event.prepare)
-                controller.submit(plan, prepare=event.prepare)
+                controller.submit(plan, prepare=event.prepare, **limit)
             self.counts["changes"] += 1
         except binshift.BinshiftError:
             # One is under way, nothing is to move, or the query is just failing, which is seen elsewhere.
             self.counts["refused"] += 1
+
+    def _roll_back(self) -> None:
+        controller = self.run.attach()
+        migration = controller.migration()
+        steps = [] if migration else controller.history().column("migration_id").to_pylist()
+        if migration is None and steps:
+            migration = Migration(controller, steps[-1], controller.plan(1))
+        if migration is not None:
+            migration.rollback()
+            self.counts["rollbacks"] += 1
 
     def _disarm(self) -> None:
         self.faults.mkdir(exist_ok=True)

@@ -53,6 +53,12 @@ def test_the_command_line_rescales_and_rebalances_a_running_query_and_leaves_pla
     assert (done["state"], done["steps_done"]) == ("finished", 2)
     controller = live.run.attach()
     assert controller.routing().partitions == 4
+    undone = live.command("rollback", "--wait", 120)
+    assert undone.stdout == f"migration {done['migration_id']} is rolled back\n"
+    assert controller.routing().partitions == 2
+    limits = ("--deadline", "1 h", "--on-timeout", "rollback", "--guard-longest-epoch", 600)
+    again = json.loads(live.command("rescale", 4, *arguments, *limits).stdout)
+    assert (again["state"], controller.routing().partitions) == ("finished", 4)
     balanced = live.command("rebalance", "--by", "bytes", "--max-moves", 3, "--wait", 120, "--no-prepare")
     assert "LoadTarget: 4 -> 4 partitions" in balanced.stderr
     history = json.loads(live.command("history", "--json").stdout)

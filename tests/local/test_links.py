@@ -106,6 +106,11 @@ def test_a_query_is_looked_at_planned_for_and_rescaled(counting, session):
     session.streams.removeListener(log)
     assert log.table() == binshift.epoch_table(log.epochs)
     assert controller.plot("bins").axes
+    migration.rollback()
+    assert until(lambda: counting.run() or migration.status.state is MigrationState.ROLLED_BACK)
+    undone = migration.wait(60).rollback
+    assert (undone.id, undone.bins_moved) == (f"{migration.id}-rollback", len(plan.moves))
+    assert controller.routing() == table
     assert counting.counted() == counting.expected
 
 
@@ -119,7 +124,8 @@ def test_what_a_controller_does_beside_rescaling(counting, session):
     assert (target.table.partitions, controller.routing().partitions) == (4, 2)
     bounded = controller.plan(4, strategy=Bounded(Optimized(8), max_bytes_per_step=1 << 20))
     assert bounded.target.partitions == 4
-    migration = controller.submit(bounded, start_epoch=9)
+    limits: dict[str, Any] = {"deadline": "30 epochs", "on_timeout": "rollback", "guard": binshift.Guard(600)}
+    migration = controller.submit(bounded, start_epoch=9, **limits)
     over = Event()
     migration.add_done_callback(lambda _: over.set())
     migration.cancel()

@@ -6,10 +6,12 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 
-from binshift import Batched, MigrationPlan
+from binshift import Batched, MigrationPlan, PlanError
+from binshift.control.directory import open_directory
 from binshift.errors import SITE
+from binshift.planning.limits import Deadline
 from binshift.session import PROVIDER
-from harness import STOCK, assert_same_results
+from harness import STOCK, assert_same_results, until
 from local.queries import count_by_key
 
 
@@ -120,6 +122,54 @@ def test_other_procedures_do_what_the_controller_does(run):
     assert tables == {"queries", "routing", "stats", "history", "migrations"}
 
 
+def states(run):
+    return {r["migration_id"]: r["state"] for r in rows(run, "migrations")}
+
+
+def test_a_migration_is_undone_by_its_deadline_and_by_hand(run):
+    before = run.attach().routing()
+    limits = {"deadline": "2 epochs", "on_timeout": "rollback", "guard_longest_epoch_s": 600.0}
+    how = {"query": "orders", "partitions": 4, "strategy": "batched:8", "prepare": False}
+    [late] = call(run, "rescale", **how, **limits)
+    epochs = iter(range(1, 100))
+    assert until(lambda: run.run(next(epochs)) or states(run)[late["migration_id"]] == "rolled-back")
+    assert states(run) == {late["migration_id"]: "rolled-back", f"{late['migration_id']}-rollback": "finished"}
+    reasons = {r["migration_id"]: r["stopped_because"] for r in rows(run, "migrations")}
+    assert reasons == {
+        late["migration_id"]: "its deadline of 2 epochs passed after 1 of 4 steps",
+        f"{late['migration_id']}-rollback": None,
+    }
+    assert run.attach().routing() == before
+    [done] = call(run, "rescale", **how)
+    assert until(lambda: run.run(next(epochs)) or states(run)[done["migration_id"]] == "finished")
+    assert run.attach().routing().partitions == 4
+    # Asking twice has no further effect, by the default either.
+    for _ in range(2):
+        assert call(run, "rollback", query="orders") == [{"migration_id": done["migration_id"]}]
+    assert until(lambda: run.run(next(epochs)) or states(run)[done["migration_id"]] == "rolled-back")
+    assert run.attach().routing() == before
+    refused = refusal(run, "rollback", query="orders", migration_id="unheard-of")
+    assert refused.getCondition() == "NO_MIGRATION"
+    expected = {r.k: r["count"] for r in run.batch().groupBy("k").count().collect()}
+    assert {key[0]: value[0] for key, value in run.state()} == expected
+
+
+def test_deadlines_are_read_as_in_python(run):
+    right = ("600", "0.5s", " 10 Min ", "1 minute", "2 h", "2 Hours", "30 epochs", "1 epoch")
+    for text in (*right, "1e3", "5 days", "0 s", "-5 s", "1.5 epochs", "", "99999999999 epochs"):
+        try:
+            meant = Deadline.of(text)
+        except PlanError:
+            refused = refusal(run, "rescale", query="orders", partitions=4, deadline=text)
+            assert (refused.getCondition(), refused.getMessageParameters()["value"]) == ("INVALID_VALUE", text)
+        else:
+            call(run, "rescale", query="orders", partitions=4, deadline=text, start_epoch=9)
+            told = open_directory(str(run.checkpoint)).migration().limits
+            assert meant.as_dict().items() <= told["deadline"].items()
+            assert told["on_timeout"] == "finish"
+            call(run, "cancel", query="orders")
+
+
 def test_refusals_have_the_conditions_of_python(run):
     for procedure, arguments, condition, parameters in (
         ("plan", {"partitions": 0}, "INVALID_VALUE", {"name": "partitions", "value": "0"}),
@@ -140,14 +190,39 @@ def test_refusals_have_the_conditions_of_python(run):
         ),
         ("rebalance", {"by": "rows"}, "BY_LOAD_IN_PYTHON", {"name": "by", "value": "rows"}),
         ("drain", {"executor": "driver"}, "NO_OTHER_EXECUTOR", {"executor": "driver"}),
+        (
+            "rescale",
+            {"partitions": 4, "deadline": "soon"},
+            "INVALID_VALUE",
+            {"name": "deadline", "value": "soon"},
+        ),
+        (
+            "rescale",
+            {"partitions": 4, "on_timeout": "rollback"},
+            "INVALID_VALUE",
+            {"name": "on_timeout", "value": "rollback"},
+        ),
+        (
+            "rebalance",
+            {"deadline": "5 s", "on_timeout": "explode"},
+            "INVALID_VALUE",
+            {"name": "on_timeout", "value": "explode"},
+        ),
+        (
+            "rebalance",
+            {"guard_longest_epoch_s": 0.0},
+            "INVALID_VALUE",
+            {"name": "guard_longest_epoch_s", "value": "0.0"},
+        ),
         ("cancel", {}, "NO_MIGRATION", {}),
+        ("rollback", {}, "NO_MIGRATION", {}),
         ("submit", {"plan": "nonsense"}, "PLAN_UNREADABLE", {}),
         ("submit", {"plan": "{}", "id": "../a"}, "INVALID_VALUE", {"name": "id", "value": "../a"}),
     ):
         refused = refusal(run, procedure, query="orders", **arguments)
         told = {k: v for k, v in refused.getMessageParameters().items() if k != "binshift"}
         assert (refused.getCondition(), told) == (condition, parameters), (procedure, arguments)
-        kind = "MigrationError" if procedure == "cancel" else "PlanError"
+        kind = "MigrationError" if procedure in ("cancel", "rollback") else "PlanError"
         assert f"See {SITE}/errors.html#{kind}.{condition}" in str(refused)
         assert run.attach().migration() is None
 
@@ -182,6 +257,13 @@ def test_scala_and_java_plan_submit_and_follow(run):
     assert (status.state(), status.stepsDone(), status.isOver()) == ("finished", 2, True)
     found = jvm.attach(run.spark._jsparkSession, "orders")
     assert list(found.assignment()) == list(run.attach().routing().assignment)
+    migration.rollback()
+    epochs = iter(range(4, 100))
+    assert until(lambda: run.run(next(epochs)) or migration.status().isOver())
+    assert (migration.status().state(), controller.partitions()) == ("rolled-back", 2)
+    limited = controller.submit(controller.plan(4), True, "30 epochs", "rollback")
+    assert open_directory(str(run.checkpoint)).migration().limits["on_timeout"] == "rollback"
+    limited.cancel()
     with pytest.raises(Py4JJavaError) as refused:
         found.rescale(65)
     assert refused.value.java_exception.condition() == "INVALID_VALUE"

@@ -93,6 +93,8 @@ CONTROLS = [
     _control(Guard.KEEP_UNCOMMITTED, budget=Budget(plans=0)),
     _control(Guard.SOURCES_CHECKED, budget=Budget(starts=1, deletions=1), adopts_from_files=True),
     _control(Guard.OWN_PLAN, budget=Budget(others=1, plans=2), epochs=4),
+    _control(Guard.ROLLBACK_FIRST, budget=Budget(crashes=1, rollbacks=1), epochs=4, cleans=False),
+    _control(Guard.ROLLBACK_WAITS, budget=Budget(others=1, rollbacks=1), epochs=4, cleans=False),
 ]
 
 ENDLESS = [

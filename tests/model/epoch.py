@@ -204,6 +204,7 @@ def _after_commit(rules: Rules, d: Driver, ids: tuple[Id, ...]) -> Driver:
     return d._replace(
         phase="plan" if rules.real_time else "log next",
         epoch=d.epoch + 1,
+        is_again=False,
         entry=d.next_entry or d.entry,
         next_entry=None,
         asks=False,

@@ -11,7 +11,12 @@ from model.state import Checkpoint, Claim, State
 
 
 def violated(rules: Rules, s: State) -> str | None:
-    return entry_in_force(rules, s) or claims_in_order(s.files) or recoverable(rules, s.files)
+    return (
+        entry_in_force(rules, s)
+        or claims_in_order(s.files)
+        or promise_kept(rules, s.files)
+        or recoverable(rules, s.files)
+    )
 
 
 @lru_cache(REMEMBERED)
@@ -44,6 +49,16 @@ def entry_in_force(rules: Rules, s: State) -> str | None:
             there = named(rules, s.files, d.epoch)
             if there != d.entry:
                 return f"run {d.run} runs epoch {d.epoch} under {d.entry}, and the logs name {there}"
+    return None
+
+
+def promise_kept(rules: Rules, c: Checkpoint) -> str | None:
+    """A migration that is to be undone has led back to where it began, once no plan is there any more."""
+    if c.promised is None or c.plans:
+        return None
+    there = named(rules, c, len(c.offsets) - 1)
+    if there is not None and there.table != c.promised:
+        return f"no plan is left, and the table is {there.table}, not {c.promised}, to which a rollback leads"
     return None
 
 

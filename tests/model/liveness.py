@@ -26,11 +26,13 @@ def must_end(rules: Rules, s: State) -> bool:
     c = s.files
     if not c.plans or not s.left.starts:
         return False
-    left = sum(
-        len(p.tables) - steps_taken(c, named(rules, c, len(c.offsets) - 1), p.migration) for p in c.plans
-    )
+    there = named(rules, c, len(c.offsets) - 1)
+    taken = {p: steps_taken(c, there, p.migration) for p in c.plans}
+    # One that is to be undone takes the same steps once more, in a rollback.
+    left = sum(taken[p] if p.is_stopped else len(p.tables) - taken[p] for p in c.plans)
+    plans = len(c.plans) + sum(p.is_stopped for p in c.plans)
     to_heal = EPOCHS_TO_HEAL if c.is_harmed else 0
-    return rules.epochs - len(c.commits) >= left + EPOCHS_TO_END * len(c.plans) + to_heal
+    return rules.epochs - len(c.commits) >= left + EPOCHS_TO_END * plans + to_heal
 
 
 def migrations_end(rules: Rules, limit: int = 1_000_000) -> Outcome:

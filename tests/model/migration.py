@@ -17,6 +17,8 @@ def migrates(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
         yield from _plan(rules, s, d)
     elif d.phase == "run" and not d.done:
         yield from _copy(rules, s, d)
+    elif d.phase == "undo":
+        yield _write_rollback(rules, s, d)
     elif d.phase == "forget":
         yield _forget(rules, s, d)
 
@@ -28,7 +30,8 @@ def _accept(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
         return
     left = s.left._replace(plans=s.left.plans - 1)
     for tables in rules.plans:
-        plan = Plan(s.accepted, tables)
+        assert d.entry is not None
+        plan = Plan(s.accepted, tables, d.entry.table if s.left.rollbacks else None)
         there = c.plans if rules.has(Guard.OWN_PLAN) else ()
         yield Step(
             ("accept a plan", d.run, *map(tuple, tables)),
@@ -56,6 +59,15 @@ def _plan(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
         yield Step(("plan no step", d.run), replaced(s, d, going_on))
         return
     taken = steps_taken(c, d.entry, d.plan.migration)
+    if d.plan.is_stopped:
+        is_over = d.entry.epoch < d.epoch and not (d.is_again and rules.has(Guard.ROLLBACK_WAITS))
+        yield Step(
+            ("begin the rollback" if is_over else "wait for the last step", d.run),
+            replaced(s, d, d._replace(phase="undo") if is_over else going_on),
+        )
+        return
+    if s.left.rollbacks and d.plan.source is not None and d.plan.migration >= 0:
+        yield _stop(s, d)
     if taken == len(d.plan.tables):
         # The last step may be in force from this epoch on, and has ended once that is committed.
         is_over = d.entry.epoch < d.epoch
@@ -90,6 +102,42 @@ def _plan(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
         yield Step(
             ("plan a step", d.run, name.epoch, tuple(table)), replaced(s, d, now, c._replace(entries=entries))
         )
+
+
+def rollback_of(plan: Plan, taken: int) -> Plan:
+    """The migration that goes back over the tables of `plan`. Its number follows from that of `plan`."""
+    assert plan.source is not None
+    back = (plan.source, *plan.tables)[:taken][::-1]
+    return Plan(-1 - plan.migration, back, back[0] if back else plan.source)
+
+
+def _stop(s: State, d: Driver) -> Step:
+    """By hand, or as the deadline has passed: the plan's file says that it is to be undone."""
+    assert d.plan is not None
+    stopped = d.plan._replace(is_stopped=True)
+    plans = tuple(stopped if p == d.plan else p for p in s.files.plans)
+    files = s.files._replace(plans=plans if stopped in plans else (*plans, stopped), promised=d.plan.source)
+    now = d._replace(phase="run", next_entry=None, plan=stopped)
+    left = s.left._replace(rollbacks=s.left.rollbacks - 1)
+    return Step(("stop, to roll back", d.run), replaced(s, d, now, files)._replace(left=left))
+
+
+def _write_rollback(rules: Rules, s: State, d: Driver) -> Step:
+    """Makes the plan of the rollback durable; without a guard, after that of the migration has gone."""
+    c = s.files
+    assert d.plan is not None
+    plan = rollback_of(d.plan, steps_taken(c, d.entry, d.plan.migration))
+    if not plan.tables:
+        return Step(("find nothing to undo", d.run), replaced(s, d, d._replace(phase="forget")))
+    if rules.has(Guard.ROLLBACK_FIRST):
+        now = d._replace(phase="forget")
+        plans = tuple(p for p in c.plans if p.migration != plan.migration)
+        return Step(("write the rollback", d.run), replaced(s, d, now, c._replace(plans=(*plans, plan))))
+    if d.plan in c.plans:
+        plans = tuple(p for p in c.plans if p != d.plan)
+        return Step(("forget the plan", d.run), replaced(s, d, d, c._replace(plans=plans)))
+    now = d._replace(phase="plan", plan=plan)
+    return Step(("write the rollback", d.run), replaced(s, d, now, c._replace(plans=(*c.plans, plan))))
 
 
 def can_be_rebuilt(rules: Rules, c: Checkpoint, d: Driver) -> bool:
@@ -129,6 +177,8 @@ def _forget(rules: Rules, s: State, d: Driver) -> Step:
     gone = d.plan if rules.has(Guard.OWN_PLAN) else (c.plans[0] if c.plans else None)
     plans = tuple(p for p in c.plans if p != gone)
     plan = plans[0] if plans and rules.has(Guard.OWN_PLAN) else None
+    if d.plan is not None and d.plan.is_stopped:
+        plan = next((p for p in plans if p.migration == -1 - d.plan.migration), plan)
     fault = None if gone in (None, d.plan) else f"a plan that another driver has accepted is deleted: {gone}"
     return Step(
         ("forget the plan", d.run),

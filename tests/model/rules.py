@@ -66,6 +66,8 @@ class Guard(Enum):
     )
     SOURCES_CHECKED = "a step is taken though files are gone from which its sources would be rebuilt"
     OWN_PLAN = "a driver deletes the file of the plan that is there when its own has ended"
+    ROLLBACK_FIRST = "the plan of a migration that is to be undone goes before that of its rollback is there"
+    ROLLBACK_WAITS = "a run that repeats an epoch begins a rollback, though another run may have gone on"
     PLAN_OUTLIVES_RUN = "a start does not look for the plan of the run before"
 
 

@@ -57,6 +57,13 @@ SMALL = {
     "format 2, a file deleted by hand": Rules(
         epochs=4, adopts_from_files=True, budget=Budget(starts=1, deletions=1)
     ),
+    "a rollback, a crash": Rules(
+        first=ONE_PARTITION,
+        plans=(OUT_AND_BACK[:1],),
+        epochs=5,
+        cleans=False,
+        budget=Budget(crashes=1, rollbacks=1),
+    ),
     "an epoch for each run": Rules(epochs=5, stops=True, remembered=1, budget=Budget(starts=5)),
 }
 
@@ -109,6 +116,13 @@ LARGE = {
     "format 1, a file deleted by hand": Rules(
         format=1, epochs=4, adopts_from_files=True, budget=Budget(starts=1, deletions=1)
     ),
+    "a rollback, two drivers": Rules(
+        first=ONE_PARTITION,
+        plans=(OUT_AND_BACK,),
+        epochs=5,
+        cleans=False,
+        budget=Budget(others=1, rollbacks=1),
+    ),
     "copies, two drivers": Rules(
         epochs=4, cleans=False, budget=Budget(others=1, losses=1, copies=1, snapshots=0)
     ),
@@ -137,6 +151,14 @@ LONG_LIVES = {
 LIVE = {
     "a crash": Rules(epochs=6, stops=True, cleans=False, budget=Budget(crashes=1)),
     "two drivers": Rules(epochs=4, stops=True, cleans=False, budget=Budget(starts=3, others=1)),
+    "a rollback": Rules(
+        first=ONE_PARTITION,
+        plans=(OUT_AND_BACK[:1],),
+        epochs=8,
+        stops=True,
+        cleans=False,
+        budget=Budget(crashes=1, rollbacks=1),
+    ),
     "two plans": Rules(epochs=7, stops=True, cleans=False, budget=Budget(plans=2)),
     "a file deleted by hand": Rules(
         first=PerBin((0,)),

@@ -29,6 +29,8 @@ def starts(rules: Rules, s: State) -> Iterator[Step]:
         record=c.offsets[epoch].record if is_logged else s.runs if rules.real_time else None,
         ids=c.commits[-1] if c.commits else None,
         stores=(None,) * rules.partitions,
+        # Only a rollback asks for it; elsewhere it would but multiply the states.
+        is_again=is_logged and rules.budget.rollbacks > 0,
     )
     left = left._replace(starts=left.starts - 1, others=left.others - bool(s.drivers))
     yield Step(

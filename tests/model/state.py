@@ -45,6 +45,8 @@ class Plan(NamedTuple):
 
     migration: int
     tables: tuple[Table, ...]
+    source: Table | None = None  # The table before the first step, where migrations are undone.
+    is_stopped: bool = False  # It takes no further step, and those it has taken are to be undone.
 
 
 class Offset(NamedTuple):
@@ -133,6 +135,7 @@ class Driver(NamedTuple):
     plan: Plan | None = None  # The migration that it carries out.
     asks: bool = False  # The stores for a snapshot, with this epoch.
     has_written: bool = False  # Anything but its claim.
+    is_again: bool = False  # It repeats an epoch that was logged before it started.
     was_behind: bool = False  # When it claimed its place, which it cannot know.
 
 
@@ -143,6 +146,7 @@ class Budget(NamedTuple):
     others: int = 0  # Starts while another driver lives.
     plans: int = 1
     cancels: int = 0
+    rollbacks: int = 0
     crashes: int = 0
     losses: int = 0  # Of all executors of a run at once.
     attempts: int = 0  # Of tasks, beyond one.
@@ -167,6 +171,7 @@ class Checkpoint(NamedTuple):
     is_harmed: bool = (
         False  # Somebody has deleted files by hand, and it was not found yet that all is there again.
     )
+    promised: Table | None = None  # To which the rollback of a migration leads, once somebody asked for it.
 
 
 class State(NamedTuple):

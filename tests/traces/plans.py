@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from model.migration import steps_taken
 from traces.books import Part, WrongError
 from traces.events import Event
 from traces.history import Table
+
+#: At the end of the id of a migration that undoes another one.
+ROLLBACK = "-rollback"
 
 
 class Plans(Part):
@@ -38,3 +43,28 @@ class Plans(Part):
         # One that only opens partitions has the number of the step before.
         if index != taken - bool(e.get("opening")):
             raise WrongError(f"step {index} of {migration} is planned, and {taken} were taken")
+        if migration.endswith(ROLLBACK) and not e.get("opening"):
+            self._require_way_back(table, migration, index)
+
+    def _require_way_back(self, table: Table, migration: str, index: int) -> None:
+        """The steps of a rollback lead over the tables that its migration has led to, back to the first."""
+        before = self._before(table)
+        while before is not None and before.step is not None and before.step[0] == migration:
+            before = self._before(before)
+        chain = []
+        while before is not None:
+            chain.insert(0, before)
+            if before.step is None or before.step[0] != migration.removesuffix(ROLLBACK):
+                break
+            before = self._before(before)
+        else:
+            return
+        opened = {b.name for a, b in pairwise(chain) if a.owners == b.owners and a.partitions < b.partitions}
+        passed = [t for t in chain if t.name not in opened]
+        back = passed[-2::-1] or passed
+        wanted = back[index] if index < len(back) else None
+        if wanted is None or (table.partitions, table.owners) != (wanted.partitions, wanted.owners):
+            raise WrongError(f"step {index} of {migration} does not lead back the way that its migration came")
+
+    def _before(self, table: Table) -> Table | None:
+        return None if table.previous is None else self.h.tables.get(table.previous)

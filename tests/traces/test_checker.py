@@ -177,6 +177,12 @@ def a_step_of_a_plan_that_was_not_accepted(lines: list[Line]) -> Line:
     return find(lines, "entry", entry=STEP)
 
 
+def a_rollback_that_leads_elsewhere(lines: list[Line]) -> Line:
+    """What it undoes has never moved anything."""
+    find(lines, "plan")["migration"] = "n-rollback"
+    return _set(find(lines, "entry", entry=STEP), migration="n-rollback")
+
+
 def an_event_that_nobody_knows(lines: list[Line]) -> Line:
     return _set(find(lines, "switched", 0), event="swapped")
 
@@ -215,6 +221,7 @@ FAULTS: tuple[Callable[[list[Line]], Line], ...] = (
     a_plan_that_another_driver_has_accepted,
     a_step_that_is_left_out,
     a_step_of_a_plan_that_was_not_accepted,
+    a_rollback_that_leads_elsewhere,
     an_event_that_nobody_knows,
 )
 

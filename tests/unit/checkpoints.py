@@ -57,9 +57,11 @@ class HandWritten:
         self.write(f"binshift/plans/{id}.json", {"format": 1, **data})
         return self.root / f"binshift/plans/{id}.json"
 
-    def take(self, plan: MigrationPlan, first_epoch: int, id: str = "m-1", steps: int | None = None) -> None:
-        """Carries out steps of the plan, one per epoch, and commits each."""
-        for i, table in enumerate(list(plan.tables())[:steps]):
+    def take(
+        self, plan: MigrationPlan, first_epoch: int, id: str = "m-1", steps: int | None = None, done: int = 0
+    ) -> None:
+        """Carries out steps of the plan, one per epoch, and commits each; the first `done` ones are there."""
+        for i, table in list(enumerate(plan.tables()))[done:steps]:
             step = {"migration_id": id, "index": i, "steps": len(plan.steps), "strategy": plan.strategy}
             moves = len(plan.steps[i].moves)
             self.enter(table, first_epoch + i, {**step, "moves": moves, "opening": False})

@@ -80,6 +80,7 @@ def controller() -> Any:
         "earliest_epoch": lambda *_, prepare: None,
         "is_real_time": lambda: False,
         "is_active": lambda: True,
+        "rollback": lambda _: None,
         "has_begun": lambda: True,
     }
     link: Any = SimpleNamespace(**answers)
@@ -111,9 +112,9 @@ def made(tmp_path_factory):
 FITTING = {
     "assignment": (0, 1), "bin": 1, "bin_bytes": [1] * 8, "bins_per_step": 2, "builder": SparkSession.Builder(),
     "bytes_per_s": None, "callback": print, "checkpoint": "/nowhere", "cores": 1, "executor_id": "1",
-    "key": {"k": 1}, "max_partitions": 4, "min_partitions": 1, "moves": (), "now_s": 0.0, "observations": [],
-    "partition": 1, "partitions": 2, "plan": PLAN, "query": "a-query", "rows": [], "source": TWO,
-    "steps": (), "strategy": Fluid(),
+    "key": {"k": 1}, "longest_epoch_s": 2.0, "max_partitions": 4, "min_partitions": 1, "moves": (),
+    "now_s": 0.0, "observations": [], "partition": 1, "partitions": 2, "plan": PLAN, "query": "a-query",
+    "rows": [], "source": TWO, "steps": (), "strategy": Fluid(),
     "settings": binshift.autoscaling.ScalingSettings(min_partitions=1, max_partitions=2),
     "target": TWO.balanced(4), "text": PLAN.to_json(), "to": 4,
 }  # fmt: skip

@@ -31,6 +31,11 @@ def test_jar_prints_the_path_that_spark_submit_takes():
         (("plan", "--partitions", 4, "--submit", "--start-epoch", -1), 4),
         (("rebalance", "--max-moves", -1), 4),
         (("drain", "9"), 4),
+        (("rescale", 4, "--deadline", "soon"), 4),
+        (("rescale", 4, "--on-timeout", "rollback"), 4),
+        (("rebalance", "--by", "bins", "--guard-longest-epoch", 0), 4),
+        (("rescale", 4, "--deadline", 5, "--on-timeout", "explode"), 2),
+        (("plan", "--partitions", 4, "--deadline", 5), 2),
     ],
 )
 def test_wrong_arguments_have_their_exit_codes_and_no_message_names_an_argument_of_python(

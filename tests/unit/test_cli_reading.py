@@ -36,6 +36,29 @@ def test_status_follows_a_migration_that_is_under_way(run, checkpoint):
     assert "m-1: 2 -> 4 partitions, fluid, 3 of 4 steps done" in run("status").stdout
 
 
+def test_status_tells_what_a_migration_undoes_and_why_it_has_stopped(run, checkpoint):
+    plan = Fluid().plan(TWO, TWO.balanced(4))
+    limits = {"deadline": {"seconds": 600, "due": 1}, "on_timeout": "rollback"}
+    file = checkpoint.under_way(plan, **limits)
+    told = json.loads(run("status", "--json").stdout)["migration"]
+    assert {n: told[n] for n in (*limits, "guard")} == {**limits, "guard": None}
+    assert (told["undoes"], told["rolls_back"], told["stopped_because"]) == (None, False, None)
+    for stopped, said in (
+        (
+            {"why": "its deadline of 600 s passed", "rolls_back": True},
+            "about to be undone because its deadline",
+        ),
+        ({"why": "its deadline of 600 s passed", "rolls_back": False}, "cancelled because its deadline"),
+        (None, "cancelled\n"),
+    ):
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"cancelled": True, "stopped": stopped}))
+        assert f"0 of 4 steps done, {said}" in run("status").stdout
+    file.unlink()
+    checkpoint.under_way(plan, id="m-1-rollback")
+    assert "m-1-rollback: 2 -> 4 partitions, fluid, 0 of 4 steps done, undoes m-1\n" in run("status").stdout
+    assert json.loads(run("status", "--json").stdout)["migration"]["undoes"] == "m-1"
+
+
 def test_an_entry_whose_epoch_was_not_logged_is_not_in_force(run, checkpoint):
     checkpoint.enter(TWO.balanced(4), 6)
     assert json.loads(run("status", "--json").stdout)["routing"]["partitions"] == 2
@@ -64,6 +87,14 @@ def test_status_asks_the_running_query_if_that_is_wanted(run, checkpoint):
             }
             | {"routing": None},
             "the query runs, no table yet; migration m: running, 1 steps done, the next step waits for epoch 9",
+        ),
+        (
+            {
+                "migration_id": "m",
+                "progress": {"state": "rolling-back", "steps_done": 1, "undone": "it was late"},
+            }
+            | {"routing": None},
+            "the query runs, no table yet; migration m: rolling-back because it was late, 1 steps done",
         ),
     ],
 )

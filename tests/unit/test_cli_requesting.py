@@ -1,6 +1,7 @@
-"""Commands that a query carries out: rescale, rebalance, drain and cancel, on checkpoints written by hand."""
+"""Commands that a query carries out, such as rescale and rollback, on checkpoints written by hand."""
 
 import json
+import threading
 
 import pytest
 
@@ -9,7 +10,9 @@ from binshift import AllAtOnce, Fluid, MigrationPlan, MigrationState, OnDemand
 from binshift.cli.exits import EXIT_CODES
 from binshift.cli.following import Follower
 from binshift.control.directory import open_directory
+from binshift.planning.limits import Deadline
 from binshift.planning.options import MigrationOptions
+from binshift.planning.plan import undoing
 from harness import until
 from unit.checkpoints import TWO, Answering, alone, cluster
 
@@ -53,6 +56,13 @@ def test_all_commands_that_submit_say_alike_how_a_plan_is_carried_out(run, check
     where_to["places"] = {"0": "3"} if is_drain else {}
     assert given == {"start_epoch": 9, "prepare": False, "place_on": ["3"], **where_to}
     assert submitted("--prepare")["prepare"]
+    if not is_drain:
+        limits = ("--deadline", "10 min", "--on-timeout", "rollback", "--guard-longest-epoch", 2)
+        assert submitted(*limits) == submitted() | {
+            "deadline": {"seconds": 600},
+            "on_timeout": "rollback",
+            "guard": {"longest_epoch_s": 2, "epochs": 3},
+        }
 
 
 @pytest.mark.parametrize(
@@ -252,6 +262,126 @@ def test_a_migration_under_way_is_cancelled_by_its_id(run, checkpoint):
     with Answering(checkpoint, lambda r: {"result": {}}) as driver:
         assert "migration m-1 is cancelled" in run("cancel", "--wait", 20).stdout
     assert [(r["kind"], r["migration_id"]) for r in driver.seen] == [("cancel", "m-1")]
+
+
+LIMITED = MigrationOptions(deadline=Deadline(600), on_timeout="rollback")
+
+
+def test_a_migration_whose_deadline_passes_is_followed_until_it_is_undone(checkpoint):
+    plan = Fluid().plan(TWO, TWO.balanced(4))
+    follower = Follower(open_directory(str(checkpoint.root)), plan, LIMITED)
+    file = checkpoint.under_way(plan)
+    checkpoint.take(plan, 6, steps=2)
+    assert str(follower.status("m-1")) == "running: 2 of 4 steps done"
+    stopped = json.loads(file.read_text()) | {"cancelled": True}
+    stopped["stopped"] = {"why": "its deadline of 600 s passed", "rolls_back": True}
+    file.write_text(json.dumps(stopped))
+    assert str(follower.status("m-1")) == "rolling back because its deadline of 600 s passed: 2 of 4 steps done"
+    back = undoing(plan, 2)
+    undo = checkpoint.under_way(back, id="m-1-rollback")
+    # Both are there for a moment. The one that is listed first in a directory is not always the older one.
+    assert follower.status("m-1").state is MigrationState.ROLLING_BACK
+    assert follower.checkpoint.migration().id == "m-1"
+    file.unlink()
+    checkpoint.take(back, 9, id="m-1-rollback", steps=1)
+    status = follower.status("m-1")
+    assert (status.state, status.steps_done, status.steps_undone) == (MigrationState.ROLLING_BACK, 2, 1)
+    assert "2 of 4 steps done, 1 of them undone" in str(status)
+    undo.unlink()
+    checkpoint.take(back, 9, id="m-1-rollback", done=1)
+    status = follower.status("m-1")
+    assert str(status) == (
+        "rolled back because its deadline of 600 s passed: 2 of 4 steps done, 2 of them undone"
+    )
+    assert status.is_over
+
+
+@pytest.mark.parametrize(
+    ("told", "code", "said"),
+    [
+        (
+            {
+                "state": "rolled-back",
+                "steps_done": 0,
+                "undone": "it was late",
+            },
+            "MIGRATION_ROLLED_BACK",
+            "rolled back because it was late: 0 of 4 steps done; the partitions",
+        ),
+        (
+            {"state": "cancelled", "steps_done": 0, "ended_because": "its deadline of 600 s passed"},
+            "MIGRATION_CANCELLED",
+            "cancelled because its deadline of 600 s passed: 0 of 4 steps done",
+        ),
+    ],
+    ids=["rollback", "keep"],
+)
+def test_the_query_says_why_a_migration_with_a_deadline_has_ended_early(run, checkpoint, told, code, said):
+    def answer(request):
+        progress = {"migration_id": "m-1", "progress": told}
+        return {"result": progress if request["kind"] == "status" else {"migration_id": "m-1"}}
+
+    with Answering(checkpoint, answer) as driver:
+        limits = ("--deadline", "10 min", "--on-timeout", "keep" if code.endswith("CANCELLED") else "rollback")
+        result = run("rescale", 4, "--strategy", "fluid", "--wait", 20, *limits, code=5)
+    assert [r["kind"] for r in driver.seen] == ["submit", "status"]
+    assert f"migration m-1 {said}" in result.stderr
+    assert f"MigrationError.{code}" in result.stderr
+
+
+def test_a_rollback_is_asked_for_by_the_id_of_the_newest_migration(run, checkpoint):
+    assert "there is nothing to undo" in run("rollback", code=5).stderr
+    plan = AllAtOnce().plan(TWO, TWO.balanced(4))
+    checkpoint.take(plan, 6)
+    assert "takes effect soon if the query runs" in run("rollback").stdout
+    assert [(r["kind"], r["migration_id"]) for r in checkpoint.requests()] == [("rollback", "m-1")]
+    # It waits for the query like a plan.
+    for command in (("rescale", 3), ("rollback",)):
+        refused = run(*command, code=5).stderr
+        assert "(rollback, left " in refused
+        assert ("--replace" in refused) is (command[0] == "rescale")
+    assert "(rollback, left " in run("cancel").stdout
+    assert checkpoint.requests() == []
+    # A migration that is under way comes first, and one that undoes another is not undone itself.
+    for under_way, meant in (("m-2", "m-2"), ("m-1-rollback", "m-1")):
+        file = checkpoint.under_way(plan, id=under_way)
+        told = json.loads(run("rollback", "--json").stdout)
+        assert told["migration_id"] == meant
+        assert run("rollback", "--json", code=5).stdout == ""
+        run("cancel")
+        file.unlink()
+        for request in checkpoint.requests():
+            (checkpoint.root / f"binshift/requests/{request['id']}.json").unlink()
+    assert json.loads(run("rollback", "--migration", "another", "--json").stdout)["migration_id"] == "another"
+
+
+def test_a_rollback_is_followed_until_it_is_over(run, checkpoint):
+    plan = AllAtOnce().plan(TWO, TWO.balanced(4))
+    checkpoint.take(plan, 6)
+    told = {"state": "finished", "steps_done": 1}
+
+    def answer(request):
+        if request["kind"] == "rollback":
+            checkpoint.under_way(undoing(plan, 1), id="m-1-rollback")
+            threading.Timer(0.3, (checkpoint.root / "binshift/plans/m-1-rollback.json").unlink).start()
+            return {"result": {"migration_id": "m-1"}}
+        assert until(lambda: not (checkpoint.root / "binshift/plans/m-1-rollback.json").exists())
+        return {"result": {"migration_id": "m-1-rollback", "progress": told}}
+
+    with Answering(checkpoint, answer) as driver:
+        assert run("rollback", "--wait", 20).stdout == "migration m-1 is rolled back\n"
+        told["state"] = "cancelled"
+        assert "was cancelled, 1 steps were undone" in run("rollback", "--wait", 20, code=5).stderr
+    kinds = [(r["kind"], r["migration_id"]) for r in driver.seen]
+    assert kinds == [("rollback", "m-1"), ("status", "m-1-rollback")] * 2
+    impossible = {
+        "kind": "MigrationError",
+        "condition": "ROLLBACK_IMPOSSIBLE",
+        "parameters": {},
+        "message": "no",
+    }
+    with Answering(checkpoint, lambda r: {"error": impossible}):
+        assert "ROLLBACK_IMPOSSIBLE" in run("rollback", "--wait", 20, code=5).stderr
 
 
 def test_a_rebalance_weighs_bins_as_the_running_query_does(run, checkpoint):

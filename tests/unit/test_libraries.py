@@ -56,7 +56,7 @@ import binshift
 table = binshift.RoutingTable(2, (0, 1) * 4)
 assert len(binshift.Fluid().plan(table, table.balanced(4)).steps) == 4
 assert {{"attach", "inspect", "configure"}} <= set(dir(binshift))
-report = SimpleNamespace(epochs=(), timings=(), migration_id="m", strategy="fluid")
+report = SimpleNamespace(epochs=(), timings=(), rollback=None, migration_id="m", strategy="fluid")
 for expression, libraries, extra in {NEEDS}:
     try:
         eval(expression)

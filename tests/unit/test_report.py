@@ -310,6 +310,15 @@ def test_a_timeline_has_a_point_for_each_epoch_and_a_mark_for_each_step(tmp_path
     assert figure._repr_png_().startswith(b"\x89PNG")
 
 
+def test_a_timeline_has_the_steps_that_were_undone_as_well():
+    undoing = report_of("an-id-rollback", BATCHED, [row(1, 4)], EPOCHS, steps=1, cancelled=False)
+    report = report_of(
+        "an-id", BATCHED, [row(1, 2)], EPOCHS, steps=1, cancelled=False, undone="why", rollback=undoing
+    )
+    figure: Any = report.plot()
+    assert [line.get_xdata()[0] for line in figure.axes[0].lines[2:]] == [2, 4]
+
+
 def test_the_heat_map_has_a_row_for_each_partition_with_its_heaviest_bins_first():
     figure = overview(RoutingTable(3, (0, 0, 1, 0)), [0.1, 0.5, 0.4, 0.0], "share of rows", EPOCHS, {2: 1})
     grid = figure.axes[0].images[0].get_array()

@@ -108,12 +108,16 @@ private[binshift] object MigrationPlan {
  * @param json        the plan as it was submitted
  * @param options     how it is carried out
  * @param cancelled   no further step is scheduled
+ * @param stopped     why, unless a client has cancelled it
  * @param application the application that it was submitted to, whose executors the options name
  * @param file        the file in which it is kept. No other migration ever has this file, so deleting it can't hit another one.
  */
 private[binshift] final case class PlannedMigration(
     id: String, plan: MigrationPlan, json: JValue, options: MigrationOptions, cancelled: Boolean,
-    application: Option[String], file: String) {
+    application: Option[String], file: String, stopped: Option[Stopped] = None) {
+
+  /** True if the steps that it has taken are undone once the last of them is over. */
+  def rollsBack: Boolean = stopped.exists(_.rollsBack)
 
   /**
    * The moves of step `index` and of following steps that can be copied at the same time. They end before the first step that moves a bin
@@ -133,16 +137,20 @@ private[binshift] final case class PlannedMigration(
  * @param vacate     executor that all partitions leave
  * @param places     the new executors of partitions that should move
  * @param application the application of these executors; `None` if unknown
+ * @param deadline   when its last step has to be taken
+ * @param guard      how long epochs may take meanwhile
  */
 private[binshift] final case class MigrationOptions(
-    startEpoch: Option[Long], isPrepared: Boolean, placeOn: Seq[String], vacate: Option[String], places: Map[Int, String],
-    application: Option[String] = None) {
+    startEpoch: Option[Long] = None, isPrepared: Boolean, placeOn: Seq[String] = Nil, vacate: Option[String] = None,
+    places: Map[Int, String] = Map.empty, application: Option[String] = None, deadline: Option[Deadline] = None,
+    guard: Option[EpochGuard] = None) {
 
   /** True if whole partitions move to other executors. */
   def movesPartitions: Boolean = vacate.nonEmpty || places.nonEmpty
 
   def toJson: JValue = ("start_epoch" -> startEpoch) ~ ("prepare" -> isPrepared) ~
     ("place_on" -> placeOn) ~ ("vacate" -> vacate) ~ ("application" -> application) ~
+    ("deadline" -> deadline.map(_.toJson)) ~ ("on_timeout" -> deadline.map(_.onTimeout)) ~ ("guard" -> guard.map(_.toJson)) ~
     ("places" -> JObject(places.toList.sortBy(_._1).map { case (p, executor) => JField(p.toString, JString(executor)) }))
 }
 
@@ -152,7 +160,7 @@ private[binshift] object MigrationOptions {
     MigrationOptions((json \ "start_epoch").extractOpt[Long], (json \ "prepare").extract[Boolean],
       (json \ "place_on").extract[Seq[String]], (json \ "vacate").extractOpt[String],
       (json \ "places").extractOpt[Map[String, String]].getOrElse(Map.empty).map { case (p, e) => p.toInt -> e },
-      (json \ "application").extractOpt[String])
+      (json \ "application").extractOpt[String], Deadline.fromJson(json), EpochGuard.fromJson(json))
   }
 }
 
@@ -175,7 +183,7 @@ private[binshift] object PlannedMigration {
   def read(dir: ControlDir): Seq[PlannedMigration] =
     (OldFile +: dir.jsonFiles(Dir).sorted.map(fileOf)).flatMap(read(dir, _))
 
-  private def fileOf(id: String): String = s"$Dir/$id.json"
+  private[migration] def fileOf(id: String): String = s"$Dir/$id.json"
 
   private def read(dir: ControlDir, file: String): Option[PlannedMigration] = dir.decoded(file) { json =>
     implicit val formats: Formats = DefaultFormats
@@ -187,14 +195,15 @@ private[binshift] object PlannedMigration {
     }
     PlannedMigration((json \ "id").extract[String], MigrationPlan.fromJson(json \ "plan"), json \ "plan",
       MigrationOptions.fromJson(json \ "options"), (json \ "cancelled").extract[Boolean],
-      (json \ "application").extractOpt[String], file)
+      (json \ "application").extractOpt[String], file, Stopped.fromJson(json \ "stopped"))
   }
 
   def write(dir: ControlDir, m: PlannedMigration): Unit = {
     if (Trace.isOn) Trace("plan", dir.checkpoint, "migration" -> m.id, "file" -> m.file, "cancelled" -> m.cancelled)
     dir.write(m.file,
       ("format" -> FormatVersion) ~ ("id" -> m.id) ~ ("options" -> m.options.toJson) ~
-        ("cancelled" -> m.cancelled) ~ ("application" -> m.application) ~ ("plan" -> m.json))
+        ("cancelled" -> m.cancelled) ~ ("stopped" -> m.stopped.map(_.toJson)) ~ ("application" -> m.application) ~
+        ("plan" -> m.json))
   }
 
   def delete(dir: ControlDir, m: PlannedMigration): Unit = {

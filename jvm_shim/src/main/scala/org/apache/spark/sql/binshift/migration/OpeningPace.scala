@@ -44,9 +44,7 @@ private[binshift] object OpeningPace {
    */
   def of(query: MicroBatchExecution, opened: Iterable[(Long, Int)]): OpeningPace = if (RealTimeMode.isOf(query)) AllAtOnce
   else {
-    // Reports of triggers that found no data don't have this duration.
-    val took = query.recentProgress.toSeq.filter(_.durationMs.containsKey("addBatch"))
-      .map(p => p.batchId -> p.durationMs.asScala("triggerExecution").longValue).toMap
+    val took = epochsOf(query).toMap
     val epochMs = median(took.values.toSeq).getOrElse(0L)
     val intervalMs = query.trigger match {
       case ProcessingTimeTrigger(ms) => ms
@@ -56,6 +54,12 @@ private[binshift] object OpeningPace {
     val storeMs = for ((epoch, stores) <- opened.toSeq; ms <- took.get(epoch)) yield math.max(ms - epochMs, 0L) * cores / stores
     OpeningPace(epochMs, math.max(intervalMs - epochMs, 0L), cores, median(storeMs).getOrElse(StoreMs))
   }
+
+  /** The latest epochs that have ended, and how many milliseconds each took. */
+  def epochsOf(query: MicroBatchExecution): Seq[(Long, Long)] =
+    // Reports of triggers that found no data don't have this duration.
+    query.recentProgress.toSeq.filter(_.durationMs.containsKey("addBatch"))
+      .map(p => p.batchId -> p.durationMs.asScala("triggerExecution").longValue)
 
   private def median(values: Seq[Long]): Option[Long] = values.sorted.lift(values.size / 2)
 }

@@ -158,15 +158,17 @@ private[migration] final case class CopyState(
  * @param noRoom     why a plan that fitted when it was accepted no longer does, because executors have gone
  * @param lost       files that the checkpoint lacks, so that bins couldn't be rebuilt
  * @param unanswered for how many epochs the checkpoint hasn't answered whether files are missing
+ * @param tooLong    the seconds that the last epoch took, if the migration's guard doesn't allow that
  */
 private[migration] final case class Obstacles(
     isDeleting: Boolean = false, isFetching: Boolean = false, misplaced: Int = 0, noRoom: Option[String] = None,
-    lost: Option[String] = None, unanswered: Int = 0) {
+    lost: Option[String] = None, unanswered: Int = 0, tooLong: Option[Double] = None) {
 
   private[migration] def reason(step: Int): Option[Reason] =
     if (isDeleting) Some(Reason.Deletion)
     else if (isFetching) Some(Reason.OnTheWay)
     else if (misplaced > 0) Some(Reason.Misplaced(misplaced))
+    else if (tooLong.nonEmpty) tooLong.map(Reason.TooLong)
     else noRoom.orElse(lost).map(Reason.Trouble)
       .orElse(Option.when(0 < unanswered && unanswered <= StepDecision.MaxUnanswered)(Reason.Trouble(
             s"the driver still checks whether the bins of step ${step + 1} could be rebuilt from the checkpoint")))
@@ -192,6 +194,8 @@ private[binshift] object Reason {
   final case class Misplaced(partitions: Int) extends Reason(
       if (partitions == 1) "waits for 1 partition to run on another executor"
       else s"waits for $partitions partitions to run on other executors")
+  final case class TooLong(seconds: Double) extends Reason(
+      f"waits for a shorter epoch, as the last one took $seconds%.1f s and its guard doesn't allow that")
   final case class Trouble(what: String) extends Reason(s"waits: $what", isTrouble = true)
 
   final case class Missing(of: CopyState)

@@ -10,7 +10,7 @@ import org.apache.spark.sql.binshift.retention.RetiredPartitions
 import org.apache.spark.sql.binshift.routing.TablesInForce
 import org.apache.spark.sql.binshift.statistics.QueryStatistics
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
-import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, LogLine}
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults, LogLine}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ChangedKeys, ControlDir, Layout}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{Delivery, RoutingEntry, RoutingTable, StepRef}
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping.BackgroundConf
@@ -57,6 +57,7 @@ private[binshift] final class StepScheduler(
   private var forecasts: Option[(String, CopyForecast)] = None
   /** The latest epochs that opened partitions, and how many they opened. */
   private var opened = ListMap.empty[Long, Int]
+  private val limits = new MigrationLimits
   left.foreach(goOnWith)
 
   def underWay: Option[PlannedMigration] = migration
@@ -83,7 +84,8 @@ private[binshift] final class StepScheduler(
       id: String, planJson: String, optionsJson: String, facts: Layout, changed: Seq[ChangedKeys], now: RoutingEntry,
       planned: Option[Long]): PlannedMigration = {
     migration.foreach(m => throw BinshiftException("MIGRATION_UNDER_WAY", "migration_id" -> m.id).migration(inTheWay(m)))
-    val m = withoutPlaces(PlannedMigration.create(id, planJson, optionsJson, application))
+    val m =
+      withDeadline(withoutPlaces(PlannedMigration.create(id, planJson, optionsJson, application)), planned.getOrElse(now.epoch))
     m.options.application.filter(_ != application).foreach { other =>
       throw BinshiftException("EXECUTORS_CHANGED", "application" -> other).plan(
         s"the plan names executors of application $other, but the query now runs in $application, which has other executors; " +
@@ -144,9 +146,20 @@ private[binshift] final class StepScheduler(
         m.copy(options = m.options.copy(places = Map.empty))
     }
 
+  /** Lets the time of the deadline begin. */
+  private def withDeadline(m: PlannedMigration, planned: Long): PlannedMigration = {
+    if (slots.nonEmpty) m.options.guard.foreach(g =>
+      throw BinshiftException("GUARD_IMPOSSIBLE", "guard" -> g).plan(
+        s"a guard of $g is impossible in real-time mode, whose epochs are as long as the trigger says; give a deadline instead"))
+    m.copy(options = m.options.copy(deadline = m.options.deadline.map(_.begun(System.currentTimeMillis(), planned))))
+  }
+
   /** The message for a plan that is refused because `m` isn't over. */
   private def inTheWay(m: PlannedMigration): String =
-    if (!m.cancelled) {
+    if (m.rollsBack) {
+      s"migration ${m.id} is about to be rolled back, because ${m.stopped.get.why}; wait until that is over, or cancel it " +
+        "before you submit another plan"
+    } else if (!m.cancelled) {
       s"migration ${m.id} is under way (${m.plan.steps.size} steps); wait for it or cancel it before you submit another plan"
     } else if (shipments.isFetching) {
       s"migration ${m.id} is cancelled, but the bins of its last step are still on their way; submit the plan again when " +
@@ -188,13 +201,38 @@ private[binshift] final class StepScheduler(
       case NonFatal(e) => logWarning(s"query ${query.id}: cannot foresee what copying for migration ${m.id} will take", e)
     }
 
-  /** Takes no further step of migration `id`; one that is durable already still takes effect. */
-  def cancel(id: String): Unit = migration.filter(m => m.id == id && !m.cancelled).foreach { m =>
-    val cancelled = m.copy(cancelled = true)
-    if (!isReplaced()) PlannedMigration.write(dir, cancelled)
-    migration = Some(cancelled)
+  /** Takes no further step of migration `id`, and undoes none; one that is durable already still takes effect. */
+  def cancel(id: String): Unit =
+    migration.filter(m => m.id == id && (!m.cancelled || m.rollsBack)).foreach(stop(_, None))
+
+  /** Undoes migration `id` if it is under way, once the last step that it has taken is over. Returns whether it is under way. */
+  def rollBack(id: String, why: Stopped): Boolean = {
+    val found = migration.filter(_.id == id)
+    found.filterNot(_.rollsBack).foreach(stop(_, Some(why)))
+    found.isDefined
+  }
+
+  private def stop(m: PlannedMigration, why: Option[Stopped]): Unit = {
+    val stopped = m.copy(cancelled = true, stopped = why)
+    if (!isReplaced()) PlannedMigration.write(dir, stopped)
+    migration = Some(stopped)
     relocation.end(cancelled = true)
   }
+
+  /** Stops the migration under way if its deadline has passed, or its epochs take too long. */
+  private def keepToLimits(next: Long, tables: TablesInForce): Unit = for (m <- migration if !m.cancelled) {
+    val taken = tables.stepsTaken(m.id)
+    if (taken < m.plan.steps.size)
+      for (why <- limits.stopped(m, System.currentTimeMillis(), next, lastEpoch(m), taken)) {
+        logWarning(s"query ${query.id}: migration ${m.id} takes no further step, because ${why.why}" +
+          (if (why.rollsBack) "; it is rolled back" else ""))
+        stop(m, Some(why))
+      }
+  }
+
+  /** The number and the milliseconds of the last epoch, if `m` has a guard. */
+  private def lastEpoch(m: PlannedMigration): Option[(Long, Long)] =
+    m.options.guard.flatMap(_ => OpeningPace.epochsOf(query).maxByOption(_._1))
 
   /**
    * True if the last step of `m` has been committed and all partitions are where it wants them, or if `m` is cancelled and no step
@@ -206,9 +244,22 @@ private[binshift] final class StepScheduler(
       tables.newestOf(m.id).forall(_ <= committed) && (m.cancelled || relocation.isDone(committed))
     }
 
-  /** Forgets the migration once it is over. If the query has ended, the migration's file belongs to the next run. */
-  def finishIfDone(tables: TablesInForce): Unit =
-    migration.filter(m => query.isActive && isOver(m, tables)).foreach(forget(_, tables.stepsTaken))
+  /**
+   * Forgets the migration once it is over, unless it has to be undone ([[rollBackIfDue]]). If the query has ended, the migration's file
+   * belongs to the next run.
+   */
+  def finishIfDone(tables: TablesInForce): Unit = migration.filter(m => !m.rollsBack && query.isActive && isOver(m, tables))
+    .foreach(m => forget(m, tables.stepsTaken(m.id), undoing = None))
+
+  /**
+   * Begins to undo the migration, once its last step is over. A run that repeats an epoch of an earlier one doesn't, because that one
+   * may have gone on and taken steps that this run doesn't know.
+   */
+  private def rollBackIfDue(now: RoutingEntry, tables: TablesInForce): Unit =
+    migration.filter(m => m.rollsBack && isOver(m, tables)).foreach { m =>
+      val taken = tables.stepsTaken(m.id)
+      forget(m, taken, Rollback.of(m, taken, now))
+    }
 
   /** @param last the epoch planned last in this run; the one after it schedules what takes effect at `last + 2` */
   def outlook(m: PlannedMigration, tables: TablesInForce, last: Option[Long]): Outlook = {
@@ -256,6 +307,10 @@ private[binshift] final class StepScheduler(
   def advance(now: RoutingEntry, next: Long, isAgain: Boolean, takenOverAt: Option[Long]): Option[RoutingEntry] = {
     val early = Reason.early(next, isAgain, takenOverAt)
     val tables = TablesInForce(Some(now))
+    if (early.isEmpty) {
+      keepToLimits(next, tables)
+      rollBackIfDue(now, tables)
+    }
     val active = migration.filterNot(_.cancelled)
     val taken = active.map(m => tables.stepsTaken(m.id)).getOrElse(0)
     if (early.isEmpty) {
@@ -293,7 +348,8 @@ private[binshift] final class StepScheduler(
       shipments.isFetching,
       relocation.misplaced,
       slots.flatMap(_.reasonAgainst(f.wanted, f.partitions, relocation.leaving)),
-      sources.lost))
+      sources.lost,
+      tooLong = limits.tooLong(m, lastEpoch(m))))
     decide(others) match {
       case Wait(Reason.NotBefore(epoch)) if !sources.isNear(epoch, f.epoch) => others
       case Wait(_) =>
@@ -318,7 +374,7 @@ private[binshift] final class StepScheduler(
       case Abandon =>
         logWarning(s"query ${query.id}: migration ${m.id} is abandoned, because its step ${f.step + 1} " +
           "does not fit the table in force; the checkpoint was wound back or started anew; plan again")
-        forget(m.copy(cancelled = true), _ => f.step)
+        forget(m.copy(cancelled = true), f.step, undoing = None)
         None
       case Order =>
         orderCopies(m, f, now.partitions)
@@ -389,13 +445,21 @@ private[binshift] final class StepScheduler(
       Some(StepRef(m.id, index, m.plan.steps.size, m.plan.strategy, moves, isOpening)), previous = None, query.runId.toString)
   }
 
-  /** Forgets `m`, and continues with a migration that another run has accepted, if any. A run that was replaced does neither. */
-  private def forget(m: PlannedMigration, stepsTaken: String => Int): Unit = if (!isReplaced()) {
+  /**
+   * Forgets `m`, and continues with the migration that undoes it, or else with one that another run has accepted. A run that was
+   * replaced does neither.
+   *
+   * The file of `undoing` is written before that of `m` is deleted. If the driver dies in between, the next one finds both, and
+   * comes here again, as no step of `undoing` has been taken.
+   */
+  private def forget(m: PlannedMigration, taken: Int, undoing: Option[PlannedMigration]): Unit = if (!isReplaced()) {
+    undoing.foreach(PlannedMigration.write(dir, _))
+    Faults.at("rollback.begun")
     PlannedMigration.delete(dir, m)
-    remember(m, stepsTaken(m.id))
+    remember(m, taken)
     relocation.end(m.cancelled)
     migration = None
-    PlannedMigration.read(dir).find(_.id != m.id).foreach(goOnWith)
+    undoing.orElse(PlannedMigration.read(dir).find(_.id != m.id)).foreach(goOnWith)
   }
 
   /** Continues with a migration that another run has accepted. */
@@ -411,13 +475,14 @@ private[binshift] final class StepScheduler(
   private def begin(m: PlannedMigration): Unit = {
     uncopied = 0
     latest = None
+    limits.begin()
     migration = Some(m)
   }
 
   private def remember(m: PlannedMigration, steps: Int): Unit =
     outcomes =
-      (outcomes :+ MigrationOutcome(m.id, m.plan.strategy, steps, m.plan.steps.size, isCancelled(m, steps))).takeRight(
-        MaxOutcomes)
+      (outcomes :+ MigrationOutcome(m.id, m.plan.strategy, steps, m.plan.steps.size, isCancelled(m, steps), m.stopped))
+        .takeRight(MaxOutcomes)
 
   /** Another application has other executors. A run that ends by itself may have too few epochs to see where partitions are. */
   private def goesOnWithPlaces(m: PlannedMigration): Boolean =
@@ -447,4 +512,5 @@ private object StepScheduler {
  * @param steps steps that took effect
  * @param total steps of the plan
  */
-private[binshift] final case class MigrationOutcome(id: String, strategy: String, steps: Int, total: Int, cancelled: Boolean)
+private[binshift] final case class MigrationOutcome(
+    id: String, strategy: String, steps: Int, total: Int, cancelled: Boolean, stopped: Option[Stopped])

@@ -4,7 +4,7 @@ import org.json4s.JObject
 import org.json4s.JsonDSL._
 
 import org.apache.spark.sql.binshift.internals.CommittedEpoch
-import org.apache.spark.sql.binshift.migration.{AuditView, CopyForecast, Reason}
+import org.apache.spark.sql.binshift.migration.{AuditView, CopyForecast, Reason, Rollback, Stopped}
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 
@@ -22,17 +22,22 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
  * @param misplaced      partitions that should run on another executor than they do
  * @param waits          what the next step waits for
  * @param notCopied      why no bins are copied ahead, although they should be
+ * @param stopped        why it has stopped, if its deadline, its guard or a request to undo it was the reason
+ * @param rollbackId     the migration that undoes it, or has undone it
  */
 private[binshift] final case class MigrationProgress(
     state: String, stepsDone: Int, scheduledEpoch: Option[Long], earliestEpoch: Option[Long], committedEpoch: Long,
     awaited: Option[Long], givenUp: Option[Long], misplaced: Option[Int], forecast: Option[CopyForecast],
     waits: Option[Reason] = None, audit: Option[AuditView] = None,
-    notCopied: Option[String] = None) {
+    notCopied: Option[String] = None, stopped: Option[Stopped] = None, rollbackId: Option[String] = None) {
 
   def toJson: JObject = ("state" -> state) ~ ("steps_done" -> stepsDone) ~ ("scheduled_epoch" -> scheduledEpoch) ~
     ("earliest_epoch" -> earliestEpoch) ~ ("committed_epoch" -> committedEpoch) ~ ("bins_awaited" -> awaited) ~
     ("forecast" -> forecast.map(_.toJson)) ~ ("bins_given_up" -> givenUp) ~ ("misplaced" -> misplaced) ~
     ("waits" -> waits.map(_.text)) ~ ("audit" -> audit.map(_.toJson)) ~ ("not_copied" -> notCopied) ~
+    ("undone" -> stopped.filter(_.rollsBack && state.startsWith("roll")).map(_.why)) ~ ("ended_because" -> stopped.filterNot(
+      _.rollsBack).map(_.why)) ~
+    ("rollback_id" -> rollbackId) ~
     // Deprecated: gone in 0.2.
     ("waits_because" -> waits.collect { case Reason.Trouble(what) => what })
 }
@@ -58,8 +63,9 @@ private[binshift] object MigrationProgress {
     if (s.outcomes.exists(_.id == id) || s.migration.exists(_.id == id)) Some(known(query, router, s, id))
     else router.historyOf(id).lastOption.flatMap(_.step).map { last =>
       val steps = last.index + 1
+      val undo = undoing(query, router, s, id)
       MigrationProgress(
-        state = if (steps == last.steps) "finished" else "cancelled",
+        state = undo.getOrElse(if (steps == last.steps) "finished" else "cancelled"),
         stepsDone = steps,
         scheduledEpoch = None,
         earliestEpoch = None,
@@ -68,8 +74,25 @@ private[binshift] object MigrationProgress {
         givenUp = None,
         misplaced = None,
         forecast = None,
-        audit = router.auditOf(id))
+        audit = router.auditOf(id),
+        rollbackId = undo.map(_ => Rollback.idOf(id)))
     }
+  }
+
+  /**
+   * How far the migration that undoes migration `id` has come, as a state of the latter; `None` if this run knows of none, and the
+   * newest step isn't its. Looks at no older steps, because those who wait for a migration ask often.
+   */
+  private def undoing(query: MicroBatchExecution, router: QueryRouter, s: RouterSnapshot, id: String): Option[String] = {
+    val undo = Rollback.idOf(id)
+    if (s.outcomes.exists(_.id == undo) || s.migration.exists(_.id == undo))
+      Some(known(query, router, s, undo).state match {
+        case "finished" => "rolled-back"
+        case over @ ("cancelled" | "stopped") => over
+        case _ => "rolling-back"
+      })
+    else s.tables.current.flatMap(_.step).filter(_.migration == undo).map(last =>
+      if (last.index + 1 == last.steps) "rolled-back" else "cancelled")
   }
 
   private def known(query: MicroBatchExecution, router: QueryRouter, s: RouterSnapshot, id: String): MigrationProgress = {
@@ -80,8 +103,15 @@ private[binshift] object MigrationProgress {
     val awaited = outlook.flatMap(_.awaited)
     // This doesn't use `isTriggerActive`, which is also true while Spark looks for data and finds none.
     def isIdle = s.planned.forall(_ <= committed) && !query.status.isDataAvailable
+    val undo = if (outcome.isDefined) undoing(query, router, s, id) else None
+    // One that had finished by itself is only undone by hand.
+    val stopped = mine.flatMap(_.stopped).orElse(outcome.flatMap(_.stopped)).orElse(undo.map(_ => Stopped.Asked))
     val state =
-      if (outcome.isDefined || mine.exists(router.isOver)) {
+      if (undo.isDefined) undo.get
+      // It had done nothing that could be undone.
+      else if (outcome.exists(_.stopped.exists(_.rollsBack))) "rolled-back"
+      else if (mine.exists(_.rollsBack)) if (query.isActive) "rolling-back" else "stopped"
+      else if (outcome.isDefined || mine.exists(router.isOver)) {
         if (outcome.exists(_.cancelled) || mine.exists(router.isCancelled)) "cancelled" else "finished"
       } else if (!query.isActive) "stopped"
       else if (isIdle) "waiting"
@@ -99,6 +129,8 @@ private[binshift] object MigrationProgress {
       forecast = router.forecast(id),
       waits = outlook.flatMap(_.waits),
       audit = router.auditOf(id),
-      notCopied = mine.flatMap(router.whyNotCopied))
+      notCopied = mine.flatMap(router.whyNotCopied),
+      stopped = stopped,
+      rollbackId = undo.map(_ => Rollback.idOf(id)))
   }
 }

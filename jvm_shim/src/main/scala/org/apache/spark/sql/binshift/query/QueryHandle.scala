@@ -113,6 +113,12 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
     new Submissions(query, router).cancel(Some(id))
   }
 
+  /** Undoes a migration, one under way or the last one. */
+  def rollBack(id: String): Unit = {
+    requireActive()
+    new Submissions(query, router).rollBack(Some(id))
+  }
+
   /** The migration under way as `{id, plan}`, or null. */
   def currentMigration(): String = {
     router.finishIfDone()

@@ -5,6 +5,7 @@ import java.util.UUID
 import scala.util.control.NonFatal
 
 import org.apache.hadoop.fs.Path
+import org.json4s.jackson.JsonMethods.{compact, render}
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.binshift.internals.{CommittedEpoch, QueryFailure, SparkInternals, StreamLogs}
@@ -219,6 +220,40 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     finishIfDone()
     scheduler.cancel(id)
     finishIfDone()
+  }
+
+  /**
+   * Undoes a migration: one that is under way once its last step is over, or the last one that has changed the table. Makes requests
+   * to the checkpoint in the latter case.
+   */
+  def rollBack(id: String): Unit = {
+    val isUnderWay = synchronized {
+      requireOpen()
+      finishIfDone()
+      scheduler.rollBack(id, Stopped.Asked)
+    }
+    if (!isUnderWay) {
+      val undoing = planBack(id)
+      submit(compact(render(undoing.toJson(snapshot().tables.current.fold(0L)(_.epoch)))),
+        compact(render(MigrationOptions(isPrepared = !undoing.isOnDemand).toJson)), Rollback.idOf(id))
+    }
+  }
+
+  /** The plan that leads back over the tables of a migration that is over. */
+  private def planBack(id: String): MigrationPlan = {
+    val steps = historyOf(id)
+    def impossible(why: String) = BinshiftException("ROLLBACK_IMPOSSIBLE", "migration_id" -> id).migration(
+      s"migration $id of query ${query.id} cannot be rolled back: $why; plan a rescale to the table that you want instead")
+    if (steps.isEmpty) throw impossible("the routing log has none of its steps (any more)")
+    val now = snapshot().tables.current
+    if (!now.exists(_.name == steps.last.name)) throw impossible(
+      s"the table has changed since, at epoch ${now.fold(0L)(_.epoch)}, by migration ${now.flatMap(_.step).fold("?")(_.migration)}")
+    val before = steps.head.previous.flatMap(entries.read).getOrElse(
+      throw impossible("the routing log no longer has the table from before its first step"))
+    // The strategy on demand has this name in both languages.
+    val strategy = steps.last.step.fold("")(_.strategy)
+    val taken = steps.filterNot(_.step.exists(_.isOpening)).map(_.table)
+    Rollback.plan(before.table, taken, steps.last.table, strategy, gap = 0, isOnDemand = strategy == Rollback.OnDemand)
   }
 
   /** True if the last step of `m` has been committed, or `m` is cancelled and no step is in flight. */

@@ -20,9 +20,9 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Contro
  * }}}
  *
  * A request is served, then answered, then deleted. After a crash in between, it is served again, which changes nothing: the id of a
- * migration is that of the request, and cancelling twice has no effect. Anything wrong with a request goes into its answer, and
- * never fails the epoch. Whoever left a plan may delete its file again. If that happens while the plan is being accepted, the
- * migration is cancelled. So somebody who sees neither the file nor a migration can rely on that.
+ * migration is that of the request, and cancelling twice or rolling back twice has no further effect. Anything wrong with a request
+ * goes into its answer, and never fails the epoch. Whoever left a plan may delete its file again. If that happens while the plan is
+ * being accepted, the migration is cancelled. So somebody who sees neither the file nor a migration can rely on that.
  *
  * Requests that were left while the query was stopped are served on the stream's thread, while the first epoch of a run is planned.
  * From then on, a thread of its own looks for requests ([[RequestPoller]]) and serves them as a client's thread would: a plan that it
@@ -116,6 +116,10 @@ private[binshift] final class RemoteRequests(
       case Some("cancel") =>
         submissions.cancel(text(request, "migration_id"))
         JObject()
+      case Some("rollback") =>
+        // By default, a request that is served again would be about another migration.
+        val migration = text(request, "migration_id").getOrElse(throw bad(id, "it names no migration_id to roll back"))
+        "migration_id" -> submissions.rollBack(Some(migration))
       case Some("status") =>
         val s = router.snapshot()
         val underWay = s.migration.map(_.id)
@@ -131,7 +135,7 @@ private[binshift] final class RemoteRequests(
       case Some("settings") =>
         RunningSettings.of(query, router.snapshot().tables.current.map(_.table), router.placement().executors.size)
       case other => throw bad(id,
-          s"its kind is ${other.getOrElse("missing")}; known are submit, cancel, status, placement, stats and settings")
+          s"its kind is ${other.getOrElse("missing")}; known are submit, cancel, rollback, status, placement, stats and settings")
     }
   }
 

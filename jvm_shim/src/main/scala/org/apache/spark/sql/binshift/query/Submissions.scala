@@ -2,7 +2,7 @@ package org.apache.spark.sql.binshift.query
 
 import scala.util.control.NonFatal
 
-import org.apache.spark.sql.binshift.migration.PlannedMigration
+import org.apache.spark.sql.binshift.migration.{PlannedMigration, Rollback}
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 
@@ -35,6 +35,21 @@ private[binshift] final class Submissions(query: MicroBatchExecution, router: Qu
         case e: BinshiftException if e.condition == "MIGRATION_UNDER_WAY" && isKnown(id) =>
       }
     }
+  }
+
+  /**
+   * Undoes a migration, by default the one under way, or else the one that took the newest step; returns its id. Undoing twice has the
+   * same effect as once.
+   */
+  def rollBack(migration: Option[String]): String = {
+    val s = router.snapshot()
+    def newest = s.migration.map(_.id).orElse(s.tables.current.flatMap(_.step).map(_.migration))
+    // The one that undoes another is only undone if it is named.
+    val id = migration.orElse(newest.map(Rollback.undoneBy)).getOrElse(
+      throw BinshiftException("NO_MIGRATION").migration(
+        s"query ${query.id} has no migration under way, and its table comes from none; there is nothing to roll back"))
+    if (!isKnown(Rollback.idOf(id))) router.rollBack(id)
+    id
   }
 
   private def isKnown(id: String): Boolean = {
