@@ -24,6 +24,7 @@ from binshift.errors import (
 )
 from binshift.libraries import needed_for
 from binshift.planning.bounded import Bounded
+from binshift.planning.limits import Guard
 from binshift.planning.load import Skew
 from binshift.planning.plan import MigrationPlan, Step
 from binshift.planning.routing import Move, RoutingTable
@@ -55,6 +56,7 @@ __all__ = [
     "EpochLog",
     "EpochProgress",
     "Fluid",
+    "Guard",
     "HotBin",
     "LoadTarget",
     "Migration",

@@ -99,6 +99,9 @@ class ConnectLink:
     def cancel(self, migration: str) -> None:
         self._call(_CANCEL, migration=migration)
 
+    def rollback(self, migration: str) -> None:
+        self._ask("rollback", migration)
+
     def current_migration(self) -> str | None:
         return self._ask("migration")
 

@@ -22,6 +22,7 @@ from binshift.link import QueryLink
 from binshift.migration import Migration, forecast_message
 from binshift.observation import ObservedQuery
 from binshift.planning.bounded import Bounded
+from binshift.planning.limits import Deadline, Guard, OnTimeout
 from binshift.planning.load import By
 from binshift.planning.options import MigrationOptions
 from binshift.planning.placement import executor_ids
@@ -109,7 +110,7 @@ def _await_epoch(controller: Controller, timeout: float) -> None:
 
 
 #: Arguments that are checked where they are used, because that gives a better message.
-_LOOKED_AT = ("to", "strategy", "place_on", "executor_id")
+_LOOKED_AT = ("to", "strategy", "place_on", "executor_id", "deadline")
 
 
 @renamed_arguments(("plan", "rescale"), partitions="to", assignment="to")
@@ -189,6 +190,9 @@ class Controller(ObservedQuery):
         start_epoch: int | None = None,
         place_on: Sequence[str] = (),
         prepare: bool = True,
+        deadline: float | str | None = None,
+        on_timeout: OnTimeout = "finish",
+        guard: Guard | None = None,
     ) -> Migration:
         """Starts a migration by a plan.
 
@@ -208,12 +212,21 @@ class Controller(ObservedQuery):
             Whether bins are copied to their new owners in the background before their step takes
             effect. A step then waits for its copies, and its epoch takes about as long as any other.
             If it is False, steps take effect at once, and their epochs take the time to move the bins.
+        deadline : float or str, optional
+            When the last step has to be taken: so many seconds after the plan was accepted, or a text with a
+            unit, such as `"10 min"`, `"2 h"` or `"30 epochs"`. The time goes on while the query is stopped.
+        on_timeout : {"finish", "keep", "rollback"}
+            What happens when the deadline passes. By default, the migration goes on, and the log says that it
+            is late. With `"keep"`, no further step is taken, as if it were cancelled. With `"rollback"`, the
+            steps that were taken are undone as well, the last one first.
+        guard : Guard, optional
+            How long epochs may take meanwhile. If too many are longer, the migration is rolled back.
 
         Raises
         ------
         PlanError
-            If the plan starts from another table than the one in force, `start_epoch` has passed, or
-            `place_on` names an executor that is not alive.
+            If the plan starts from another table than the one in force, `start_epoch` has passed, `place_on`
+            names an executor that is not alive, `deadline` is impossible, or `on_timeout` has no deadline.
         ConfigurationError
             If `place_on` is no sequence of ids.
         MigrationError
@@ -221,7 +234,8 @@ class Controller(ObservedQuery):
         UnsupportedOperatorError
             If an operator or a setting of the query doesn't allow state to move.
         """
-        options = MigrationOptions(start_epoch, prepare, self._live(place_on))
+        by, live = Deadline.of(deadline), self._live(place_on)
+        options = MigrationOptions(start_epoch, prepare, live, deadline=by, on_timeout=on_timeout, guard=guard)
         return self._submit(plan, options)
 
     def _submit(self, plan: MigrationPlan, options: MigrationOptions) -> Migration:
@@ -249,6 +263,9 @@ class Controller(ObservedQuery):
         start_epoch: int | None = None,
         place_on: Sequence[str] = (),
         prepare: bool = True,
+        deadline: float | str | None = None,
+        on_timeout: OnTimeout = "finish",
+        guard: Guard | None = None,
     ) -> Migration:
         """Makes a plan and submits it.
 
@@ -258,19 +275,20 @@ class Controller(ObservedQuery):
             Number of state partitions, from 1 to the number of bins, or anything else that `plan` takes.
         strategy
             See `plan`.
-        start_epoch, place_on, prepare
+        start_epoch, place_on, prepare, deadline, on_timeout, guard
             See `submit`.
 
         Raises
         ------
         PlanError
-            If `to` is impossible, or `place_on` names an executor that is not alive.
+            If `to` is impossible, or for the reasons given at `submit`.
         ConfigurationError
             If `place_on` is no sequence of ids.
         MigrationError
             If another migration is under way, or the query has ended.
         """
-        options = MigrationOptions(start_epoch, prepare, self._live(place_on))
+        by, live = Deadline.of(deadline), self._live(place_on)
+        options = MigrationOptions(start_epoch, prepare, live, deadline=by, on_timeout=on_timeout, guard=guard)
         return self._submit(self.plan(to, strategy=strategy, prepare=prepare), options)
 
     def target(
@@ -309,6 +327,9 @@ class Controller(ObservedQuery):
         start_epoch: int | None = None,
         place_on: Sequence[str] = (),
         prepare: bool = True,
+        deadline: float | str | None = None,
+        on_timeout: OnTimeout = "finish",
+        guard: Guard | None = None,
     ) -> Migration:
         """Spreads the load evenly over all partitions, and the partitions over all live executors.
 
@@ -325,21 +346,24 @@ class Controller(ObservedQuery):
             Whether executors that run no partition get new ones instead, as many as the others have on average.
         strategy
             See `plan`.
-        start_epoch, prepare
-            See `submit`.
+        start_epoch, prepare, deadline, on_timeout, guard
+            See `submit`. If it is rolled back, the bins return; whole partitions stay where they are.
         place_on : sequence of str, optional
             Ids of the executors that get partitions; by default all, or with `grow` those that run none.
 
         Raises
         ------
         PlanError
-            As `target`; or if `place_on` names an executor that is not alive.
+            As `target`, or for the reasons given at `submit`.
         ConfigurationError
             If `place_on` is no sequence of ids.
         MigrationError
             If another migration is under way, or the query has ended.
         """
-        wanted = executor_ids(place_on)
+        wanted, by_then = executor_ids(place_on), Deadline.of(deadline)
+        options = MigrationOptions(
+            start_epoch, prepare, wanted, deadline=by_then, on_timeout=on_timeout, guard=guard
+        )
         chosen = None if strategy is None else strategy_of(strategy)
         placement = self._placement().rejoined
         placement.require_live(wanted)
@@ -350,10 +374,9 @@ class Controller(ObservedQuery):
             _log.warning("query %s: %s", self._link.id, hot)
         plan = self.plan(target, strategy=chosen, prepare=prepare)
         if n > table.partitions:
-            options = MigrationOptions(start_epoch, prepare, wanted or placement.idle)
+            options = replace(options, place_on=wanted or placement.idle)
         else:
-            places = placement.spread(target.after, wanted)
-            options = MigrationOptions(start_epoch, prepare, wanted, places=places)
+            options = replace(options, places=placement.spread(target.after, wanted))
         return self._submit(plan, options)
 
     def drain(

@@ -71,6 +71,9 @@ class JvmLink:
     def cancel(self, migration: str) -> None:
         call(self._handle.cancel, migration)
 
+    def rollback(self, migration: str) -> None:
+        call(self._handle.rollBack, migration)
+
     def current_migration(self) -> str | None:
         return _text(call(self._handle.currentMigration))
 

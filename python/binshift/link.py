@@ -61,6 +61,10 @@ class QueryLink(Protocol):
         """Stops the migration from taking further steps."""
         ...
 
+    def rollback(self, migration: str) -> None:
+        """Stops the migration from taking further steps, and has those that it has taken undone."""
+        ...
+
     def current_migration(self) -> str | None:
         """Id and plan of the migration under way."""
         ...

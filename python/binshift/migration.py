@@ -17,10 +17,10 @@ from binshift.display import html_table, in_bytes
 from binshift.epoch_progress import EpochProgress, distinct
 from binshift.errors import ConfigurationError, MigrationError, MigrationTimeout
 from binshift.observation import ObservedQuery
-from binshift.planning.plan import MigrationPlan
+from binshift.planning.plan import MigrationPlan, undoing
 from binshift.progress import ProgressBar, has_viewer
 from binshift.report import AuditReport, MigrationReport, report_of
-from binshift.status import MigrationState, MigrationStatus
+from binshift.status import MigrationState, MigrationStatus, because
 
 __all__ = ["Migration"]
 
@@ -37,7 +37,7 @@ class Migration:
     """A submitted plan. Made by `Controller.submit`, `Controller.rescale` or `Controller.migration`.
 
     The plan is in the checkpoint, so the migration continues even if this object, or the driver, is gone.
-    `status`, `wait`, `cancel`, and awaiting it, ask the driver; `id` and `plan` don't.
+    `status`, `wait`, `cancel`, `rollback`, and awaiting it, ask the driver; `id` and `plan` don't.
     """
 
     def __init__(self, query: ObservedQuery, id: str, plan: MigrationPlan) -> None:
@@ -69,14 +69,24 @@ class Migration:
         return self._status(self._progress())
 
     def _progress(self) -> dict[str, Any]:
-        """The driver's answer about the migration now."""
-        data: dict[str, Any] = json.loads(self._query._link.progress(self._id))
-        return data
+        """The driver's answer about the migration now.
+
+        Its field `undoing` is the answer about the migration that undoes this one, if there is one.
+        """
+        data = self._told(self._id)
+        other = data.get("rollback_id")
+        return data if other is None else {**data, "undoing": self._told(other)}
+
+    def _told(self, migration: str) -> dict[str, Any]:
+        told: dict[str, Any] = json.loads(self._query._link.progress(migration))
+        return told
 
     def _status(self, data: dict[str, Any]) -> MigrationStatus:
         state = MigrationState(data["state"])
-        done, total = data["steps_done"], len(self._plan.steps)
-        next_epoch = data.get("scheduled_epoch")
+        done, total, undoing = data["steps_done"], len(self._plan.steps), data.get("undoing")
+        # Once steps are undone, the next one is one of those.
+        now = data if undoing is None else undoing
+        next_epoch = now.get("scheduled_epoch")
         return MigrationStatus(
             state,
             steps_done=done,
@@ -84,12 +94,13 @@ class Migration:
             next_epoch=next_epoch,
             committed_epoch=data["committed_epoch"],
             message=_message(state, done, total, next_epoch, data),
-            earliest_epoch=data.get("earliest_epoch"),
+            earliest_epoch=now.get("earliest_epoch"),
             misplaced=data.get("misplaced", 0),
+            steps_undone=0 if undoing is None else undoing["steps_done"],
         )
 
     def wait(self, timeout: float | None = None, *, progress: bool = False) -> MigrationReport:
-        """Blocks until the migration is over.
+        """Blocks until the migration is over; if it is rolled back, until that is over.
 
         Parameters
         ----------
@@ -117,7 +128,7 @@ class Migration:
                     bar.update(status, self._last_epoch())
                     seen = status
                 if status.is_over:
-                    report = self._report(status, self._audit(data.get("audit"), deadline))
+                    report = self._report(status, data, self._audit(data.get("audit"), deadline))
                     bar.finish(report)
                     return report
                 if status.state is MigrationState.STOPPED:
@@ -170,6 +181,26 @@ class Migration:
         else:
             _log.info("migration %s is cancelled", self._id)
 
+    def rollback(self) -> None:
+        """Undoes the migration: it takes no further step, and those that it has taken are undone.
+
+        They are undone by a migration of its own, which takes the same steps back, the last one first, by the
+        same strategy and prepared in the same way. `wait` returns when that is over. A migration that is over
+        can be rolled back, too, as long as no other one has changed the routing table since. Rolling back
+        twice has the same effect as once. Whole partitions that have moved to other executors stay there.
+
+        Raises
+        ------
+        MigrationError
+            If the table has changed since, or the routing log no longer has the table from before the first
+            step (`ROLLBACK_IMPOSSIBLE`); if another migration is under way; or if the query has ended.
+        """
+        self._query._link.rollback(self._id)
+        with self._lock:
+            # Whoever waits from now on waits for the end of the rollback.
+            self._end = None
+        _log.info("migration %s is rolled back", self._id)
+
     def _ended(self) -> Future[MigrationReport]:
         """The future with the result of `wait`. The first call starts a thread that completes it."""
         with self._lock:
@@ -208,21 +239,45 @@ class Migration:
             found["drawn"], equal=found["equal"], under_way=found["under_way"], dropped=found["dropped"]
         )
 
-    def _report(self, status: MigrationStatus, audit: AuditReport | None) -> MigrationReport:
-        # If it took no step, the driver would search the whole routing log in vain.
-        entries = json.loads(self._query._link.history(self._id)) if status.steps_done else []
-        rows = history_table(entries).to_pylist()
-        last = max((r["epoch"] for r in rows), default=None)
-        cancelled = status.state is MigrationState.CANCELLED
+    def _report(
+        self, status: MigrationStatus, data: dict[str, Any], audit: AuditReport | None
+    ) -> MigrationReport:
+        rows, undone = (
+            self._rows(self._id, status.steps_done),
+            self._rows(data.get("rollback_id"), status.steps_undone),
+        )
+        epochs = self._epochs(max((r["epoch"] for r in rows + undone), default=None))
+        rollback = None
+        if status.steps_undone:
+            rollback = report_of(
+                data["rollback_id"],
+                undoing(self._plan, status.steps_done),
+                undone,
+                epochs,
+                steps=status.steps_undone,
+                cancelled=data["undoing"]["state"] == MigrationState.CANCELLED,
+            )
         return report_of(
             self._id,
             self._plan,
             rows,
-            self._epochs(last),
+            epochs,
             steps=status.steps_done,
-            cancelled=cancelled,
+            cancelled=status.state is MigrationState.CANCELLED,
             audit=audit,
+            cancelled_because=data.get("ended_because"),
+            undone=(data.get("undone") or "") if status.state is MigrationState.ROLLED_BACK else None,
+            rollback=rollback,
         )
+
+    def _rows(self, migration: str | None, steps: int) -> list[dict[str, Any]]:
+        """The steps of a migration that the routing log still has."""
+        if migration is None or not steps:
+            # The driver would search the whole routing log in vain.
+            return []
+        entries = json.loads(self._query._link.history(migration))
+        rows: list[dict[str, Any]] = history_table(entries).to_pylist()
+        return rows
 
     def _epochs(self, last: int | None) -> list[EpochProgress]:
         """The epochs that Spark remembers. Waits a moment for `last`, which Spark reports after its commit."""
@@ -256,26 +311,35 @@ class Migration:
 
 
 def _message(state: MigrationState, done: int, total: int, next_epoch: int | None, data: dict[str, Any]) -> str:
-    awaited, given_up, misplaced = data.get("bins_awaited"), data.get("bins_given_up"), data.get("misplaced")
+    undoing = data.get("undoing")
+    now = data if undoing is None else undoing
     steps = f"{done} of {total} steps done"
-    if given_up:
-        steps += f"; {given_up} bins could not be copied ahead, so their epochs read them from the checkpoint"
-    earliest = data.get("earliest_epoch")
+    undone = f"{0 if undoing is None else undoing['steps_done']} of {done} steps undone"
+    copies = ""
+    if given_up := now.get("bins_given_up"):
+        copies = f"; {given_up} bins could not be copied ahead, so their epochs read them from the checkpoint"
+    earliest = now.get("earliest_epoch")
     soonest = "after the next epoch" if earliest is None else f"at epoch {earliest} at the earliest"
     then = soonest if next_epoch is None else f"at epoch {next_epoch}"
-    after = f"the next step {data.get('waits') or f'takes effect {then}'}"
-    if misplaced:
+    after = f"the next step {now.get('waits') or f'takes effect {then}'}"
+    if misplaced := data.get("misplaced"):
         after = f"{misplaced} partitions do not run on their new executors yet"
-    if awaited and (expected := forecast_message(data.get("forecast"))):
+    if now.get("bins_awaited") and (expected := forecast_message(now.get("forecast"))):
         after += f"; {expected}"
+    if now.get("state") == MigrationState.WAITING:
+        after += ", and the query has no data for an epoch"
+    goes_on = "the migration" if data.get("undone") is None and undoing is None else "its rollback"
     return {
-        MigrationState.FINISHED: f"finished: {steps}",
-        MigrationState.CANCELLED: f"cancelled: {steps}",
-        MigrationState.STOPPED: f"stopped: {steps}; the query has ended, and the migration carries on when "
+        MigrationState.FINISHED: f"finished: {steps}{copies}",
+        MigrationState.CANCELLED: f"cancelled{because(data.get('ended_because'))}: {steps}{copies}"
+        f"{'' if undoing is None else f', {undone}'}",
+        MigrationState.STOPPED: f"stopped: {steps}{copies}; the query has ended, and {goes_on} carries on when "
         "it is started again",
-        MigrationState.PREPARING: f"preparing: {steps}; {after}",
-        MigrationState.WAITING: f"waiting: {steps}; {after}, and the query has no data for an epoch",
-        MigrationState.RUNNING: f"running: {steps}; {after}",
+        MigrationState.PREPARING: f"preparing: {steps}{copies}; {after}",
+        MigrationState.WAITING: f"waiting: {steps}{copies}; {after}",
+        MigrationState.RUNNING: f"running: {steps}{copies}; {after}",
+        MigrationState.ROLLING_BACK: f"rolling back{because(data.get('undone'))}: {undone}{copies}; {after}",
+        MigrationState.ROLLED_BACK: f"rolled back{because(data.get('undone'))}: {undone}",
     }[state]
 
 

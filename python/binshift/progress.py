@@ -24,7 +24,7 @@ def has_viewer() -> bool:
 
 
 class ProgressBar:
-    """Counts bins whose step has been committed; shows bytes, bins a second and the time left.
+    """Counts bins whose step has been committed and not undone; shows bytes, bins a second and the time left.
 
     Parameters
     ----------
@@ -63,12 +63,14 @@ class ProgressBar:
             self._bytes[epoch.epoch] = epoch.metrics.get("bytes_adopted", 0)
         steps = f"step {status.steps_done}/{status.steps_total}"
         moved = f"{in_bytes(sum(self._bytes.values()))}, " if self._bytes else ""
-        self._show(str(status.state), self._after[min(status.steps_done, len(self._after) - 1)], moved + steps)
+        in_place = min(status.steps_done, len(self._after) - 1) - status.steps_undone
+        self._show(str(status.state), self._after[max(in_place, 0)], moved + steps)
 
     def finish(self, report: MigrationReport) -> None:
         """Shows the totals of the report, which include the newest epochs."""
         text = f"{report._size}, {report.steps} steps"
-        self._show("cancelled" if report.cancelled else "finished", report.bins_moved, text)
+        end = "rolled back" if report.undone is not None else "cancelled" if report.cancelled else "finished"
+        self._show(end, report.bins_moved - (report.rollback.bins_moved if report.rollback else 0), text)
 
     def _show(self, state: str, bins: int, text: str) -> None:
         if self._bar is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from binshift.display import brief, html_table, in_bytes, in_seconds, text_table
 from binshift.epoch_progress import EpochProgress
+from binshift.status import because
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -117,6 +118,13 @@ class MigrationReport:
         Longest duration, in seconds, of an epoch at which a step took effect or, on demand, bins arrived.
     cancelled : bool
         Whether the migration was cancelled before its last step.
+    cancelled_because : str or None
+        Why it was, if its deadline did that.
+    undone : str or None
+        Why the migration was rolled back, such as "its deadline of 600 s passed after 2 of 5 steps". Empty if
+        the driver no longer knows, because it was started again since. None if it was not rolled back.
+    rollback : MigrationReport or None
+        The report of the migration that undid this one; None if no step was undone.
     audit : AuditReport or None
         What the audits of its bins have found by now. None if there were none, or if an earlier run made them.
     timings : tuple of StepTiming
@@ -148,6 +156,9 @@ class MigrationReport:
     adopt_s: float | None
     longest_epoch_s: float | None
     cancelled: bool
+    cancelled_because: str | None = None
+    undone: str | None = None
+    rollback: MigrationReport | None = None
     audit: AuditReport | None = None
     timings: tuple[StepTiming, ...] = ()
     epochs: tuple[EpochProgress, ...] = field(default=(), repr=False, compare=False)
@@ -158,24 +169,26 @@ class MigrationReport:
         return self.bytes_adopted / self.adopt_s if self.bytes_adopted and self.adopt_s else None
 
     def __str__(self) -> str:
+        undoing = "" if self.rollback is None else f"\nUndone by {self.rollback}"
         if not self.steps:
-            return f"MigrationReport: {self._summary()}"
+            return f"MigrationReport: {self._summary()}{undoing}"
         rows = self._rows()
         if len(rows) > _PRINTED_STEPS:
             half = _PRINTED_STEPS // 2
             rows = [*rows[:half], _LEFT_OUT, *rows[-half:]]
         if len(self.timings) < self.steps:
             rows = [_LEFT_OUT, *rows]
-        return f"MigrationReport: {self._summary()}\n{text_table(_HEAD, rows)}"
+        return f"MigrationReport: {self._summary()}\n{text_table(_HEAD, rows)}{undoing}"
 
     def __repr__(self) -> str:
         return f"<MigrationReport: {self._summary()}>"
 
     def _repr_html_(self) -> str:
-        return html_table(f"Migration {self.id}", _HEAD, self._rows(), self._summary())
+        undoing = "" if self.rollback is None else self.rollback._repr_html_()
+        return html_table(f"Migration {self.id}", _HEAD, self._rows(), self._summary()) + undoing
 
     def plot(self) -> Figure:
-        """The duration of the epochs around the migration, with its steps marked.
+        """The duration of the epochs around the migration, with its steps marked, and those that undid them.
 
         Raises
         ------
@@ -184,21 +197,35 @@ class MigrationReport:
         """
         from binshift.plot import timeline  # noqa: PLC0415 - matplotlib is optional
 
-        return timeline(self.epochs, {t.epoch: t.bins for t in self.timings}, f"Migration, {self.strategy}")
+        timings = self.timings + (self.rollback.timings if self.rollback else ())
+        return timeline(self.epochs, {t.epoch: t.bins for t in timings}, f"Migration, {self.strategy}")
 
     @property
     def _end(self) -> str:
-        return "cancelled" if self.cancelled else "finished"
+        if self.undone is not None:
+            return f"rolled back{because(self.undone)}"
+        return f"cancelled{because(self.cancelled_because)}" if self.cancelled else "finished"
+
+    @property
+    def _undoing(self) -> str:
+        """How many steps were undone, and when."""
+        if self.rollback is None:
+            return ""
+        n, first, last = self.rollback.steps, self.rollback.first_epoch, self.rollback.last_epoch
+        span = f"{_UNKNOWN if first is None else first} {'and' if n == 2 else 'to'} {last}"
+        what = f"1 step was undone at epoch {last}" if n == 1 else f"{n} steps were undone at epochs {span}"
+        return f"; {what}{', and then the rollback was cancelled' if self.rollback.cancelled else ''}"
 
     def _summary(self) -> str:
         if not self.steps:
-            return f"{self.strategy}, {self._end} without a step"
+            return f"{self.strategy}, {self._end} without a step{self._undoing}"
         first = _UNKNOWN if self.first_epoch is None else self.first_epoch
         longest = _UNKNOWN if self.longest_epoch_s is None else in_seconds(self.longest_epoch_s)
         audit = f"; {self.audit.of(self.bins_moved)}" if self.audit else ""
         return (
             f"{self.strategy}, {self._end}: {self.bins_moved} bins ({self._size}) in {self.steps} steps, "
             f"epochs {first} to {self.last_epoch}; longest epoch {self._at_least(longest)}{audit}"
+            f"{self._undoing}"
         )
 
     @property
@@ -238,6 +265,9 @@ def report_of(
     steps: int,
     cancelled: bool,
     audit: AuditReport | None = None,
+    cancelled_because: str | None = None,
+    undone: str | None = None,
+    rollback: MigrationReport | None = None,
 ) -> MigrationReport:
     """The report of a migration.
 
@@ -257,6 +287,10 @@ def report_of(
         Whether it was cancelled before its last step.
     audit : AuditReport, optional
         What the audits of its bins have found.
+    cancelled_because, undone : str, optional
+        Why it was cancelled or rolled back, as the driver says.
+    rollback : MigrationReport, optional
+        The report of the migration that undid it.
     """
     by_epoch = {e.epoch: e for e in epochs}
     first = next((r["epoch"] for r in history if r["step"] == 1), None)
@@ -298,6 +332,9 @@ def report_of(
         adopt_s=sum(e.metrics.get("adopt_s", 0.0) for e in taken) if is_known else None,
         longest_epoch_s=max((e.duration_s for e in taken), default=0) if is_known else None,
         cancelled=cancelled,
+        cancelled_because=cancelled_because,
+        undone=undone,
+        rollback=rollback,
         audit=audit,
         timings=tuple(timing(r) for r in history),
         epochs=tuple(epochs),

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from binshift.display import brief
 
-__all__ = ["MigrationState", "MigrationStatus"]
+__all__ = ["MigrationState", "MigrationStatus", "because"]
 
 
 class MigrationState(StrEnum):
@@ -25,6 +25,10 @@ class MigrationState(StrEnum):
     CANCELLED = "cancelled"
     #: The query has ended. The migration carries on when the query is started again.
     STOPPED = "stopped"
+    #: It takes no further step, and those that it has taken are undone.
+    ROLLING_BACK = "rolling-back"
+    #: All steps that it has taken are undone.
+    ROLLED_BACK = "rolled-back"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -36,7 +40,7 @@ class MigrationStatus:
     state : MigrationState
         Where it stands.
     steps_done, steps_total : int
-        Steps whose epochs have been committed, and steps of the plan.
+        Steps whose epochs have been committed, also if they were undone since, and steps of the plan.
     next_epoch : int or None
         Epoch at which a step is scheduled that has not been committed yet.
     committed_epoch : int
@@ -48,6 +52,8 @@ class MigrationStatus:
         first. None if that isn't known, for example outside of the driver.
     misplaced : int
         Partitions that don't run yet on the executors to which they were moved.
+    steps_undone : int
+        Steps that were undone by now, if the migration is or was rolled back.
     """
 
     state: MigrationState
@@ -59,14 +65,20 @@ class MigrationStatus:
     message: str
     earliest_epoch: int | None = None
     misplaced: int = 0
+    steps_undone: int = 0
 
     @property
     def is_over(self) -> bool:
-        """True if nothing more will happen."""
-        return self.state in (MigrationState.FINISHED, MigrationState.CANCELLED)
+        """True if nothing more will happen, unless somebody rolls it back."""
+        return self.state in (MigrationState.FINISHED, MigrationState.CANCELLED, MigrationState.ROLLED_BACK)
 
     def __str__(self) -> str:
         return self.message
 
     def __repr__(self) -> str:
         return brief(self, self.message)
+
+
+def because(why: str | None) -> str:
+    """The reason that a driver gives, to follow a state in a message; empty if it gives none."""
+    return f" because {why}" if why else ""

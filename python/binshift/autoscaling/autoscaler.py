@@ -250,7 +250,7 @@ class Autoscaler:
         if observations:
             table = self._controller.routing()
             if self._last is not None and table.partitions != self._last.target:
-                # It was cancelled, so there is nothing to revert.
+                # It was cancelled or rolled back, so there is nothing to revert.
                 self._last = replace(self._last, input_rate=None)
             settings = replace(settings, max_partitions=min(settings.max_partitions, table.bins))
         if settings.max_executors is not None and self._mode == "act":

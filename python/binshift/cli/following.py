@@ -12,12 +12,13 @@ from binshift.cli.output import print_json, summary_of
 from binshift.control.directory import ControlDir, PlannedMigration
 from binshift.control.mailbox import Mailbox
 from binshift.errors import MigrationError, MigrationTimeout
+from binshift.planning.limits import rollback_of, undone_by
 from binshift.planning.options import MigrationOptions
 from binshift.planning.plan import MigrationPlan
 from binshift.progress import ProgressBar
-from binshift.status import MigrationState, MigrationStatus
+from binshift.status import MigrationState, MigrationStatus, because
 
-__all__ = ["Follower", "send"]
+__all__ = ["Follower", "followed_back", "require_none_waiting", "send"]
 
 _POLL_SECONDS = 0.5
 #: How long the query, which may have been stopped, has to say how a migration ended. This is in addition to the
@@ -30,11 +31,14 @@ class Follower:
 
     def __init__(self, checkpoint: ControlDir, plan: MigrationPlan, options: MigrationOptions) -> None:
         self.checkpoint, self.plan, self.options = checkpoint, plan, options
+        #: Why the driver ends it before its last step, once the migration's file has said so.
+        self._why: str | None = None
 
     def status(self, migration: str) -> MigrationStatus:
         """The state of the migration, from its file and the routing log.
 
-        Neither says how a migration of whole partitions has ended, so the query is asked.
+        Neither says how a migration of whole partitions has ended, or one with a deadline or a guard that took
+        only some of its steps, so the query is asked.
 
         Raises
         ------
@@ -47,11 +51,21 @@ class Follower:
         under_way = self.checkpoint.migration()
         committed = self.checkpoint.committed_epoch()
         mine = under_way if under_way is not None and under_way.id == migration else None
+        is_undone = under_way is not None and undone_by(under_way.id) == migration
         done, next_epoch = self.checkpoint.steps_of(migration, is_over=mine is None)
+        undone = 0 if mine is not None else self.checkpoint.steps_of(rollback_of(migration), is_over=True)[0]
         total = len(self.plan.steps)
-        moves_partitions = self.options.moves_partitions
-        goes_on = mine is not None and (_fetches(self.plan) or moves_partitions)
-        if mine is None and moves_partitions:
+        goes_on = mine is not None and (_fetches(self.plan) or self.options.moves_partitions)
+        is_unclear = (
+            self.options.moves_partitions or undone > 0 or (self.options.may_end_early and done < total)
+        )
+        if mine is not None and mine.stopped_because:
+            self._why = mine.stopped_because
+        if is_undone or (mine is not None and mine.rolls_back):
+            state = MigrationState.ROLLING_BACK
+        elif undone == done > 0:
+            state = MigrationState.ROLLED_BACK
+        elif mine is None and is_unclear:
             done, state = self._end(migration)
         elif done == total and not goes_on:
             state = MigrationState.FINISHED
@@ -59,18 +73,19 @@ class Follower:
             state = MigrationState.RUNNING
         else:
             state = MigrationState.CANCELLED
-        message = f"{state}: {done} of {total} steps done"
+        steps = f"{done} of {total} steps done" + (f", {undone} of them undone" if undone else "")
         return MigrationStatus(
             state,
             steps_done=done,
             steps_total=total,
             next_epoch=next_epoch,
             committed_epoch=committed,
-            message=message,
+            message=f"{str(state).replace('-', ' ')}{because(self._why)}: {steps}",
+            steps_undone=undone,
         )
 
     def _end(self, migration: str) -> tuple[int, MigrationState]:
-        """Steps done, and how it ended, according to the query."""
+        """Steps done, and how it ended, according to the query. It also says why."""
         answer = Mailbox(self.checkpoint).ask("status", _ANSWER_SECONDS, migration_id=migration)
         told = answer["progress"]
         if "migration_id" not in answer:
@@ -84,6 +99,7 @@ class Follower:
                 "give the same command again, which moves the bins that have not moved yet"
             )
         else:
+            self._why = told.get("undone") or told.get("ended_because") or self._why
             return int(told["steps_done"]), MigrationState(told["state"])
         raise MigrationError(
             f"migration {migration} is over, but {reason}", condition="QUERY_ENDED", migration_id=migration
@@ -140,7 +156,8 @@ def send(follower: Follower, *, as_json: bool, wait: float | None, replace: bool
     Raises
     ------
     MigrationError
-        If another migration is under way or waits, or this one was cancelled while it was followed.
+        If another migration is under way or waits, or this one was cancelled or rolled back while it was
+        followed.
     """
     _require_none_under_way(follower.checkpoint)
     mailbox = Mailbox(follower.checkpoint)
@@ -156,6 +173,12 @@ def send(follower: Follower, *, as_json: bool, wait: float | None, replace: bool
         migration, status = follower.wait(request, wait)
         facts |= {"migration_id": migration, "state": str(status.state), "steps_done": status.steps_done}
         text = f"migration {migration} {status}"
+        if status.state is MigrationState.ROLLED_BACK:
+            raise MigrationError(
+                f"{text}; the partitions are as before; see 'binshift history'",
+                condition="MIGRATION_ROLLED_BACK",
+                migration_id=migration,
+            )
         if status.state is MigrationState.CANCELLED:
             raise MigrationError(
                 f"{text}; it was cancelled, or no longer fits the routing table; see 'binshift history'",
@@ -166,6 +189,41 @@ def send(follower: Follower, *, as_json: bool, wait: float | None, replace: bool
         print_json(facts)
     else:
         click.echo(text)
+
+
+def followed_back(checkpoint: ControlDir, request: str, migration: str, seconds: float) -> None:
+    """Waits until a migration is rolled back, as a request has asked for.
+
+    Raises
+    ------
+    BinshiftError
+        The error by which the driver refused the request.
+    MigrationError
+        If the rollback was cancelled.
+    MigrationTimeout
+        If there is no answer, or the rollback isn't over in time. It continues.
+    """
+    deadline = time.monotonic() + seconds
+    mailbox = Mailbox(checkpoint)
+    mailbox.answer(request, seconds)
+    while (other := checkpoint.migration()) is not None and other.id in (migration, rollback_of(migration)):
+        if time.monotonic() >= deadline:
+            raise MigrationTimeout(
+                f"migration {migration} is not rolled back after {seconds:g} s; the rollback continues; see "
+                "'binshift status'",
+                migration_id=migration,
+                timeout=seconds,
+            )
+        time.sleep(_POLL_SECONDS)
+    # The query knows of no rollback if there was nothing to undo.
+    told = mailbox.ask("status", _ANSWER_SECONDS, migration_id=rollback_of(migration))["progress"]
+    if told is not None and told["state"] == MigrationState.CANCELLED:
+        raise MigrationError(
+            f"the rollback of migration {migration} was cancelled, {told['steps_done']} steps were undone; see "
+            "'binshift history'",
+            condition="MIGRATION_CANCELLED",
+            migration_id=migration,
+        )
 
 
 def _require_none_under_way(checkpoint: ControlDir) -> None:
@@ -179,17 +237,21 @@ def _require_none_under_way(checkpoint: ControlDir) -> None:
         )
 
 
-def _withdrawn(mailbox: Mailbox, *, replace: bool) -> list[str]:
-    """Withdraws the plans that wait for the query, and returns their ids."""
-    waiting = [w for w in mailbox.waiting() if w.is_plan]
-    if waiting and not replace:
+def require_none_waiting(mailbox: Mailbox, otherwise: str = "") -> None:
+    """Raises if a plan waits for the query, because that comes first. The error has what else one can do."""
+    if waiting := [w for w in mailbox.waiting() if w.is_plan]:
         raise MigrationError(
-            f"request {waiting[0]} waits for the query; replace it with --replace, or withdraw it with "
-            "'binshift cancel'",
+            f"request {waiting[0]} waits for the query; {otherwise}withdraw it with 'binshift cancel'",
             condition="REQUEST_WAITING",
             request=waiting[0].id,
         )
-    return [w.id for w in waiting if mailbox.take_back(w.id)]
+
+
+def _withdrawn(mailbox: Mailbox, *, replace: bool) -> list[str]:
+    """Withdraws the plans that wait for the query, and returns their ids."""
+    if not replace:
+        require_none_waiting(mailbox, "replace it with --replace, or ")
+    return [w.id for w in mailbox.waiting() if w.is_plan and mailbox.take_back(w.id)]
 
 
 def _is_done(checkpoint: ControlDir, migration: PlannedMigration) -> bool:

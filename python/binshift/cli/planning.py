@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import click
 import pyarrow as pa
@@ -13,6 +13,7 @@ from binshift.control.directory import ControlDir
 from binshift.control.mailbox import Mailbox
 from binshift.errors import PlanError
 from binshift.planning.bounded import Bounded
+from binshift.planning.limits import Deadline, Guard, OnTimeout
 from binshift.planning.load import bin_bytes
 from binshift.planning.options import MigrationOptions
 from binshift.planning.placement import Placement
@@ -24,6 +25,7 @@ __all__ = [
     "answer_timeout",
     "application_of",
     "is_cut",
+    "limits",
     "measured",
     "migration_options",
     "options_of",
@@ -89,6 +91,29 @@ migration_options = combined(
     click.option("--replace", is_flag=True, help="Replace a plan that still waits for the query."),
 )
 
+#: The options that say when a migration ends before its last step; they come as a dict to `options_of`.
+limits = combined(
+    click.option(
+        "--deadline",
+        metavar="TIME",
+        help="When the last step has to be taken, from the acceptance of the plan on: '600 s', '10 min', '2 h' "
+        "or '30 epochs'.",
+    ),
+    click.option(
+        "--on-timeout",
+        type=click.Choice(get_args(OnTimeout)),
+        default="finish",
+        show_default=True,
+        help="What happens then: the migration goes on, takes no further step, or is undone.",
+    ),
+    click.option(
+        "--guard-longest-epoch",
+        type=float,
+        metavar="SECONDS",
+        help="Take no step after an epoch that is longer, and undo the migration after three of them.",
+    ),
+)
+
 
 def options_of(
     options: dict[str, Any],
@@ -103,7 +128,7 @@ def options_of(
     Parameters
     ----------
     options : dict
-        Values of `migration_options`.
+        Values of `migration_options`, and of `limits` if the command has them.
     place_on : tuple of str
         Executors for new partitions if the options name none.
     vacate : str, optional
@@ -116,8 +141,9 @@ def options_of(
     Raises
     ------
     PlanError
-        If the start epoch is impossible.
+        If the start epoch, the deadline or the guard is impossible.
     """
+    longest = options.get("guard_longest_epoch")
     receivers = options["place_on"] or place_on
     names_executors = bool(receivers or vacate or places)
     return MigrationOptions(
@@ -127,6 +153,9 @@ def options_of(
         vacate,
         places or {},
         application if names_executors else None,
+        Deadline.of(options.get("deadline")),
+        options.get("on_timeout", "finish"),
+        None if longest is None else Guard(longest),
     )
 
 

@@ -14,6 +14,7 @@ from binshift.cli.output import as_json, checkpoint, example, print_json, print_
 from binshift.cli.planning import (
     application_of,
     is_cut,
+    limits,
     migration_options,
     options_of,
     plan_of,
@@ -58,6 +59,7 @@ __all__ = ["COMMANDS"]
     help="Submit the plan. It may wait for a query that is stopped, unless it names executors.",
 )
 @migration_options
+@limits
 def plan(
     checkpoint: str,
     as_json: bool,
@@ -75,7 +77,10 @@ def plan(
     how = options_of(options)
     is_carried_out = how != MigrationOptions() or options["wait"] is not None or options["replace"]
     if is_carried_out and not is_submitted:
-        raise click.UsageError("--start-epoch, --place-on, --no-prepare, --wait and --replace need --submit")
+        raise click.UsageError(
+            "--start-epoch, --place-on, --no-prepare, --deadline, --on-timeout, --guard-longest-epoch, --wait "
+            "and --replace need --submit"
+        )
     found = open_directory(checkpoint)
     how = options_of(options, application=application_of(found, options))
     if source is None:

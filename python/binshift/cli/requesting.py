@@ -1,4 +1,4 @@
-"""Commands that a running query carries out: rescale, rebalance, drain, cancel."""
+"""Commands that a running query carries out: rescale, rebalance, drain, cancel, rollback."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import Any, get_args
 
 import click
 
-from binshift.cli.following import Follower, send
+from binshift.cli.following import Follower, followed_back, require_none_waiting, send
 from binshift.cli.output import as_json, checkpoint, combined, example, print_json, print_plan
 from binshift.cli.planning import (
     answer_timeout,
     application_of,
+    limits,
     measured,
     migration_options,
     options_of,
@@ -27,6 +28,7 @@ from binshift.errors import (
     PlanError,
     UnsupportedOperatorError,
 )
+from binshift.planning.limits import undone_by
 from binshift.planning.load import By
 from binshift.planning.plan import MigrationPlan
 from binshift.planning.strategies import AllAtOnce
@@ -39,8 +41,8 @@ _FAILS = (ConfigurationError, PlanError, MigrationError, MigrationTimeout, Unsup
 
 _dry_run = click.option("--dry-run", is_flag=True, help="Print the plan, and do nothing.")
 
-#: The options of all commands that start a migration.
-_migrating = combined(as_json, strategy_options, migration_options, _dry_run)
+#: The options of all commands that move bins.
+_migrating = combined(as_json, strategy_options, migration_options, limits, _dry_run)
 
 
 @click.command(
@@ -48,6 +50,7 @@ _migrating = combined(as_json, strategy_options, migration_options, _dry_run)
         "binshift rescale /data/checkpoint 8 --wait 300",
         "binshift rescale /data/checkpoint 8 --dry-run --json",
         "binshift rescale /data/checkpoint 8 --max-bytes-per-step 64000000",
+        'binshift rescale /data/checkpoint 8 --deadline "10 min" --on-timeout rollback',
         errors=_FAILS,
     )
 )
@@ -175,7 +178,55 @@ def cancel(checkpoint: str, wait: float | None, as_json: bool) -> None:
         click.echo(f"migration {migration.id} {done}")
 
 
-COMMANDS = (rescale, rebalance, drain, cancel)
+@click.command(
+    epilog=example(
+        "binshift rollback /data/checkpoint --wait 300",
+        "binshift rollback /data/checkpoint --migration 09b4ee3d-3694-429f-8e07-2898f7d675fb",
+        errors=(ConfigurationError, MigrationError, MigrationTimeout),
+    )
+)
+@checkpoint
+@click.option(
+    "--migration", metavar="ID", help="Another one than the newest; 'binshift history' shows their ids."
+)
+@click.option(
+    "--wait",
+    type=float,
+    metavar="SECONDS",
+    help="Follow the rollback until it is over, but no longer than this.",
+)
+@as_json
+def rollback(checkpoint: str, migration: str | None, wait: float | None, as_json: bool) -> None:
+    """Undo a migration: the one under way, or else the newest.
+
+    One that is under way takes no further step. Then the steps that were taken are undone, the last one first.
+    """
+    found = open_directory(checkpoint)
+    mailbox = Mailbox(found)
+    require_none_waiting(mailbox)
+    # The query might serve a request twice after a crash, so the request names the migration.
+    chosen = migration or found.newest_migration()
+    if chosen is None:
+        raise MigrationError(
+            f"{found.uri} has no migration under way, and no step has taken effect; there is nothing to undo",
+            condition="NO_MIGRATION",
+            checkpoint=found.uri,
+        )
+    # A migration that undoes another one is not undone by itself.
+    chosen = chosen if migration else undone_by(chosen) or chosen
+    request = mailbox.rollback(chosen)
+    facts: dict[str, Any] = {"request": request, "migration_id": chosen}
+    text = f"request {request} takes effect soon if the query runs, and otherwise when it is started"
+    if wait is not None:
+        followed_back(found, request, chosen, wait)
+        text = f"migration {chosen} is rolled back"
+    if as_json:
+        print_json(facts)
+    else:
+        click.echo(text)
+
+
+COMMANDS = (rescale, rebalance, drain, cancel, rollback)
 
 
 def _start(found: ControlDir, plan: MigrationPlan, options: dict[str, Any], **more: Any) -> None:

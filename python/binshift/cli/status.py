@@ -13,6 +13,8 @@ from binshift.cli.output import as_json, checkpoint, example, print_json
 from binshift.control.directory import ControlDir, PlannedMigration, open_directory
 from binshift.control.mailbox import Mailbox, Waiting
 from binshift.errors import ConfigurationError, MigrationError, MigrationTimeout
+from binshift.planning.limits import undone_by
+from binshift.status import because
 
 __all__ = ["COMMANDS"]
 
@@ -88,7 +90,7 @@ def _show(facts: dict[str, Any], *, as_json: bool) -> None:
         click.echo(
             f"migration    {migration['id']}: {migration['from_partitions']} -> {migration['to_partitions']} "
             f"partitions, {migration['strategy']}, {migration['steps_done']} of {migration['steps']} "
-            f"steps done{', cancelled' if migration['cancelled'] else ''}"
+            f"steps done{_stopped(migration)}"
         )
     for n, request in enumerate(facts["requests"]):
         click.echo(f"{'' if n else 'not taken':12} request {request}")
@@ -140,10 +142,18 @@ def _told(live: dict[str, Any]) -> str:
     if progress is None:
         return f"the query runs, {table}, and has no migration under way"
     waits = progress.get("waits")
-    state = (
-        f"{progress['state']}, {progress['steps_done']} steps done{f', the next step {waits}' if waits else ''}"
-    )
-    return f"the query runs, {table}; migration {live['migration_id']}: {state}"
+    state = f"{progress['state']}{because(progress.get('undone') or progress.get('ended_because'))}"
+    steps = f"{progress['steps_done']} steps done{f', the next step {waits}' if waits else ''}"
+    return f"the query runs, {table}; migration {live['migration_id']}: {state}, {steps}"
+
+
+def _stopped(migration: dict[str, Any]) -> str:
+    """What becomes of a migration that takes no further step, and which one it undoes."""
+    undoes = f", undoes {migration['undoes']}" if migration["undoes"] else ""
+    if not migration["cancelled"]:
+        return undoes
+    end = "about to be undone" if migration["rolls_back"] else "cancelled"
+    return f"{undoes}, {end}{because(migration['stopped_because'])}"
 
 
 def _migration(found: ControlDir, migration: PlannedMigration | None) -> dict[str, Any] | None:
@@ -152,6 +162,10 @@ def _migration(found: ControlDir, migration: PlannedMigration | None) -> dict[st
     return {
         "id": migration.id,
         "cancelled": migration.cancelled,
+        "rolls_back": migration.rolls_back,
+        "stopped_because": migration.stopped_because,
+        "undoes": undone_by(migration.id),
+        **migration.limits,
         "strategy": migration.plan.strategy,
         "from_partitions": migration.plan.source.partitions,
         "to_partitions": migration.plan.target.partitions,

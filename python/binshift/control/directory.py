@@ -53,9 +53,16 @@ class PlannedMigration:
     def __init__(self, data: dict[str, Any]) -> None:
         self.id = str(data["id"])
         self.cancelled = bool(data["cancelled"])
+        stopped = data.get("stopped") or {}
+        #: Why it takes no further step, unless somebody has cancelled it.
+        self.stopped_because: str | None = stopped.get("why")
+        #: True if the steps that it has taken are going to be undone, by a migration of its own.
+        self.rolls_back = bool(stopped.get("rolls_back"))
         options = data.get("options", {})
         #: True if whole partitions move to other executors. Only the driver knows when they have arrived.
         self.moves_partitions = bool(options.get("vacate") or options.get("places"))
+        #: When its last step has to be taken, what happens then, and how long epochs may take, as in the file.
+        self.limits: dict[str, Any] = {n: options.get(n) for n in ("deadline", "on_timeout", "guard")}
         self.plan = MigrationPlan.from_json(json.dumps(data["plan"]))
 
 
@@ -179,8 +186,9 @@ class ControlDir:
 
         If two drivers have each accepted one, it's the one that goes on first.
         """
-        files = sorted(n for n in self.files.sizes(_PLANS) if n.endswith(".json") and n[0] not in "._")
-        for name in (_OLD_PLAN, *(f"{_PLANS}/{n}" for n in files)):
+        files = (n for n in self.files.sizes(_PLANS) if n.endswith(".json") and n[0] not in "._")
+        ids = sorted(n.removesuffix(".json") for n in files)
+        for name in (_OLD_PLAN, *(f"{_PLANS}/{i}.json" for i in ids)):
             if (data := self.read(name)) is not None:
                 try:
                     return PlannedMigration(data)
@@ -195,6 +203,12 @@ class ControlDir:
         """
         committed = self.committed_epoch()
         return [s for e in reversed(list(self._entries())) if (s := _step(e, committed)) is not None]
+
+    def newest_migration(self) -> str | None:
+        """The id of the migration under way, or else of the one that took the newest step; None without any."""
+        under_way = self.migration()
+        newest = (e.step["migration_id"] for e in self._entries() if e.step is not None)
+        return next(newest, None) if under_way is None else under_way.id
 
     def steps_of(self, migration: str, *, is_over: bool = False) -> tuple[int, int | None]:
         """Committed steps of a migration, and the epoch of its step that is not committed, if there is one.

@@ -44,7 +44,7 @@ class Waiting:
     id : str
         Id of the request. Once the query has accepted a plan, it is also the migration's id.
     kind : str
-        `submit`, `cancel`, or a question; empty if the file doesn't say it.
+        `submit`, `cancel`, `rollback`, or a question; empty if the file doesn't say it.
     left_at : datetime or None
         When the request was left, if the file system knows.
     plan : MigrationPlan or None
@@ -58,8 +58,8 @@ class Waiting:
 
     @property
     def is_plan(self) -> bool:
-        """True if the request would start a migration, or isn't understood."""
-        return self.kind in ("submit", "")
+        """True if the request would start a migration, which a rollback does as well, or isn't understood."""
+        return self.kind in ("submit", "rollback", "")
 
     def __str__(self) -> str:
         what = self.kind or "of an unknown kind"
@@ -83,6 +83,10 @@ class Mailbox:
     def cancel(self, migration: str) -> str:
         """Asks the query to cancel a migration; returns the request's id."""
         return self._send("cancel", migration_id=migration)
+
+    def rollback(self, migration: str) -> str:
+        """Asks the query to roll a migration back; returns the request's id."""
+        return self._send("rollback", migration_id=migration)
 
     def ask(self, kind: str, timeout: float, **fields: Any) -> dict[str, Any]:
         """Asks the running query for its status, placement or stats, and waits for the answer.

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 from binshift.arguments import checked
@@ -14,7 +15,7 @@ from binshift.errors import PlanError, impossible
 from binshift.numbers import is_whole
 from binshift.planning.routing import Move, RoutingTable, require_partitions
 
-__all__ = ["MigrationPlan", "Step"]
+__all__ = ["MigrationPlan", "Step", "undoing"]
 
 _FORMAT = 1
 #: How many steps of a plan a notebook shows.
@@ -269,6 +270,16 @@ class MigrationPlan:
 
 _KINDS = {dict: "an object", list: "a list", int: "a whole number", str: "a text", bool: "true or false"}
 _T = TypeVar("_T")
+
+
+def undoing(plan: MigrationPlan, taken: int) -> MigrationPlan:
+    """The plan by which the driver undoes the first `taken` steps of a plan, the last one first."""
+    tables = list(islice(chain([plan.source], plan.tables()), taken + 1))
+    steps = [
+        Step(tuple(Move(m.bin, m.target, m.source) for m in step.moves), partitions=before.partitions)
+        for step, before in zip(plan.steps, tables[:-1], strict=False)
+    ]
+    return replace(plan, source=tables[-1], steps=tuple(reversed(steps)), earliest_epoch=None)
 
 
 def _field(data: Any, name: str, kind: type[_T]) -> _T:

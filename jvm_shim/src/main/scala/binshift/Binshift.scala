@@ -70,6 +70,13 @@ final class Controller private[binshift] (jvm: JvmController) {
   /** @param prepare whether bins are copied to their new owners before their step takes effect */
   def submit(plan: Plan, prepare: Boolean): Migration = new Migration(jvm, jvm.submit(plan.json, prepare))
 
+  /**
+   * @param deadline  when the last step has to be taken, from the acceptance of the plan on: `600 s`, `10 min`, `2 h`, `30 epochs`
+   * @param onTimeout what happens then: `finish` goes on, `keep` takes no further step, `rollback` undoes those that were taken
+   */
+  def submit(plan: Plan, prepare: Boolean, deadline: String, onTimeout: String): Migration =
+    new Migration(jvm, jvm.submit(plan.json, prepare, Option(deadline), Option(onTimeout)))
+
   /** Starts a plan that was made elsewhere, as JSON of Python's `MigrationPlan.to_json`. */
   def submit(planJson: String): Migration = new Migration(jvm, jvm.submit(planJson, prepare = true))
 
@@ -110,19 +117,25 @@ final class Migration private[binshift] (jvm: JvmController, val id: String) {
    */
   def cancel(): Unit = jvm.cancel(id)
 
+  /**
+   * Takes no further step, and undoes those that were taken, the last one first. A migration that is over can be undone, too, as long
+   * as no other one has changed the routing table since.
+   */
+  def rollback(): Unit = jvm.rollBack(id)
+
   override def toString: String = s"Migration $id: $status"
 }
 
 /**
  * A migration at one moment.
  *
- * @param state          `waiting`, `preparing`, `running`, `finished`, `cancelled` or `stopped`
- * @param stepsDone      steps whose epochs have been committed
+ * @param state          `waiting`, `preparing`, `running`, `finished`, `cancelled`, `stopped`, `rolling-back` or `rolled-back`
+ * @param stepsDone      steps whose epochs have been committed, also if they were undone since
  * @param nextEpoch      epoch at which a step is scheduled that is not committed yet
  * @param committedEpoch newest committed epoch of the query, -1 if there is none
  */
 final case class MigrationStatus(state: String, stepsDone: Int, nextEpoch: Option[Long], committedEpoch: Long) {
 
-  /** True if nothing more will happen. */
-  def isOver: Boolean = state == "finished" || state == "cancelled"
+  /** True if nothing more will happen, unless somebody rolls it back. */
+  def isOver: Boolean = state == "finished" || state == "cancelled" || state == "rolled-back"
 }

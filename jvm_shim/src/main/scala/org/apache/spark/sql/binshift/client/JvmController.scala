@@ -23,7 +23,8 @@ final class JvmController private (query: MicroBatchExecution) {
   def plan(partitions: Int, strategy: Option[String], gap: Int): JvmController.Planned =
     new JvmController.Planned(rescaler.plan(partitions, Cut(strategy, gap)))
 
-  def submit(plan: String, prepare: Boolean): String = rescaler.submit(plan, options(prepare))
+  def submit(plan: String, prepare: Boolean, deadline: Option[String] = None, onTimeout: Option[String] = None): String =
+    rescaler.submit(plan, options(prepare).copy(deadline = Limits.deadline(deadline, onTimeout)))
 
   def drain(executor: String): String = rescaler.drain(executor, options(isPrepared = true)).id
 
@@ -33,6 +34,8 @@ final class JvmController private (query: MicroBatchExecution) {
       // The migration has finished.
       case e: BinshiftException if e.condition == "NO_MIGRATION" =>
     }
+
+  def rollBack(id: String): Unit = rescaler.rollBack(Some(id))
 
   def status(id: String): MigrationStatus = {
     val p = rescaler.progress(id)

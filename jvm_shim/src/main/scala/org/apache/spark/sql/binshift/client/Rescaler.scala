@@ -79,6 +79,12 @@ private[binshift] final class Rescaler(query: MicroBatchExecution) {
     submissions.cancel(id)
   }
 
+  /** Undoes a migration, by default the one under way, or else the one that took the newest step; returns its id. */
+  def rollBack(id: Option[String] = None): String = {
+    requireActive()
+    submissions.rollBack(id)
+  }
+
   def progress(id: String): MigrationProgress = MigrationProgress.of(query, router, id)
 
   private def planTo(now: RoutingEntry, target: RoutingTable, cut: Cut, isPrepared: Boolean): PlanOfEntry = {

@@ -63,6 +63,9 @@ private[sql] object ClientProcedures {
         case "statistics" => Seq(Row(null, handle.statistics()))
         case "migration" => json(handle.currentMigration())
         case "progress" => json(handle.progress(argument))
+        case "rollback" =>
+          handle.rollBack(argument)
+          json(null)
         case "history" => json(arguments.textOf("argument").fold(handle.history())(handle.historyOf))
         case "sample_keys" => json(handle.sampleKeys(argument.toInt).toString)
         case "hot_keys" => json(handle.hotKeys(argument.toLong))

@@ -1,7 +1,7 @@
 package org.apache.spark.sql.binshift.sql
 
 import org.apache.spark.sql.Row
-import org.apache.spark.sql.binshift.client.{Cut, Rescaler, Submitted}
+import org.apache.spark.sql.binshift.client.{Cut, Limits, Rescaler, Submitted}
 import org.apache.spark.sql.binshift.migration.MigrationOptions
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
@@ -26,6 +26,14 @@ private[sql] object Procedures {
     optional("place_on", ArrayType(StringType), "Ids of the executors that get partitions; by default all."),
     optional("prepare", BooleanType, "Whether bins are copied before their step takes effect.", "true"))
 
+  private val OfLimits = Seq(
+    optional("deadline", StringType,
+      "When the last step has to be taken, from the acceptance of the plan on: '600 s', '10 min', '2 h' or '30 epochs'."),
+    optional("on_timeout", StringType,
+      "What happens then: finish goes on, keep takes no further step, rollback undoes those that were taken.", "'finish'"),
+    optional("guard_longest_epoch_s", DoubleType,
+      "Seconds after which an epoch is too long: no step is taken after it, and after three the migration is rolled back."))
+
   private val MigrationId = new StructType().add("migration_id", StringType, nullable = false)
   private val SubmittedPlan = MigrationId.add("partitions", IntegerType, nullable = false)
     .add("bins_moved", IntegerType, nullable = false).add("steps", IntegerType, nullable = false)
@@ -45,14 +53,15 @@ private[sql] object Procedures {
       })
 
   private val Rescale = new SystemProcedure("rescale", "Changes the number of state partitions of a running query.",
-    Seq(OfQuery, Partitions) ++ OfCut ++ OfSubmission, SubmittedPlan,
+    Seq(OfQuery, Partitions) ++ OfCut ++ OfSubmission ++ OfLimits, SubmittedPlan,
     (session, arguments) =>
       rowsOf(rescaler(session, arguments).rescale(arguments.int("partitions"), cutOf(arguments), optionsOf(arguments))))
 
   private val Rebalance = new SystemProcedure("rebalance",
     "Spreads bins evenly over partitions, and partitions over executors.",
     Seq(OfQuery, optional("by", StringType, "What is levelled: bins.", "'bins'"),
-      optional("grow", BooleanType, "Whether executors without partitions get new ones.", "false")) ++ OfCut ++ OfSubmission,
+      optional("grow", BooleanType, "Whether executors without partitions get new ones.",
+        "false")) ++ OfCut ++ OfSubmission ++ OfLimits,
     SubmittedPlan,
     (session, arguments) => {
       arguments.textOf("by").filter(_ != "bins").foreach(by => throw byLoad(by))
@@ -67,15 +76,21 @@ private[sql] object Procedures {
     Seq(OfQuery, optional("migration_id", StringType, "The migration; by default the one under way.")), MigrationId,
     (session, arguments) => Seq(Row(rescaler(session, arguments).cancel(arguments.textOf("migration_id")))))
 
+  private val RollBack = new SystemProcedure("rollback", "Undoes the steps of a migration, and takes no further one.",
+    Seq(OfQuery, optional("migration_id", StringType, "The migration; by default the one under way, or else the newest.")),
+    MigrationId, (session, arguments) => Seq(Row(rescaler(session, arguments).rollBack(arguments.textOf("migration_id")))))
+
   val All: Map[String, SystemProcedure] =
-    (Seq(Plan, Rescale, Rebalance, Drain, Cancel) ++ ClientProcedures.All).map(p => p.name -> p).toMap
+    (Seq(Plan, Rescale, Rebalance, Drain, Cancel, RollBack) ++ ClientProcedures.All).map(p => p.name -> p).toMap
 
   private def rescaler(session: SparkSession, arguments: Arguments): Rescaler = new Rescaler(arguments.query(session))
 
   private def cutOf(arguments: Arguments): Cut = Cut(arguments.textOf("strategy"), arguments.int("gap"))
 
   private def optionsOf(arguments: Arguments): MigrationOptions = MigrationOptions(
-    arguments.longOf("start_epoch"), arguments.flag("prepare"), arguments.texts("place_on"), vacate = None, places = Map.empty)
+    arguments.longOf("start_epoch"), arguments.flag("prepare"), arguments.texts("place_on"), vacate = None, places = Map.empty,
+    deadline = Limits.deadline(arguments.textOf("deadline"), arguments.textOf("on_timeout")),
+    guard = Limits.guard(arguments.doubleOf("guard_longest_epoch_s")))
 
   private def rowsOf(submitted: Submitted): Seq[Row] = {
     val plan = submitted.plan.plan

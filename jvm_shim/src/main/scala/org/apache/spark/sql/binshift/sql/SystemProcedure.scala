@@ -64,6 +64,7 @@ private[sql] final class Arguments(row: InternalRow, takes: Seq[Parameter]) {
   def text(name: String): String = required(name, textOf(name))
   def intOf(name: String): Option[Int] = find(name)(row.getInt)
   def int(name: String): Int = required(name, intOf(name))
+  def doubleOf(name: String): Option[Double] = find(name)(row.getDouble)
   def longOf(name: String): Option[Long] = find(name)(row.getLong)
   def flag(name: String): Boolean = required(name, find(name)(row.getBoolean))
 

@@ -64,7 +64,7 @@ private[sql] object SystemTables {
   private val Migrations = table("migrations")(_.add("migration_id", StringType, false).add("state", StringType, false)
       .add("strategy", StringType).add("steps_done", IntegerType, false).add("steps_total", IntegerType)
       .add("next_epoch", LongType).add("earliest_epoch", LongType).add("committed_epoch", LongType, false)
-      .add("bins_awaited", LongType).add("misplaced", IntegerType)) { (query, router) =>
+      .add("bins_awaited", LongType).add("misplaced", IntegerType).add("stopped_because", StringType)) { (query, router) =>
     router.finishIfDone()
     val s = router.snapshot()
     val known = s.outcomes.map(o => (o.id, o.strategy, o.total)) ++
@@ -72,7 +72,7 @@ private[sql] object SystemTables {
     // One of them may be forgotten meanwhile.
     for { (id, strategy, total) <- known; p <- MigrationProgress.find(query, router, id) } yield {
       Row(id, p.state, strategy, p.stepsDone, total, p.scheduledEpoch.orNull, p.earliestEpoch.orNull, p.committedEpoch,
-        p.awaited.orNull, p.misplaced.orNull)
+        p.awaited.orNull, p.misplaced.orNull, p.stopped.map(_.why).orNull)
     }
   }
 
