@@ -51,7 +51,7 @@ class Plans(Part):
         before = self._before(table)
         while before is not None and before.step is not None and before.step[0] == migration:
             before = self._before(before)
-        chain = []
+        chain: list[Table] = []
         while before is not None:
             chain.insert(0, before)
             if before.step is None or before.step[0] != migration.removesuffix(ROLLBACK):

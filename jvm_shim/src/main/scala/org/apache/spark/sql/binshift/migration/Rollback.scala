@@ -153,9 +153,20 @@ private[binshift] object EpochGuard {
  */
 private[migration] final class MigrationLimits {
   private var long = Map.empty[Long, Double]
+  private var isLate = false
 
   /** Forgets what it has seen of another migration. */
-  def begin(): Unit = long = Map.empty
+  def begin(): Unit = {
+    long = Map.empty
+    isLate = false
+  }
+
+  /** True once, when the deadline of `m` has passed and `m` is to go on all the same. */
+  def isLateNow(m: PlannedMigration, nowMs: Long, next: Long): Boolean = {
+    val was = isLate
+    isLate = m.options.deadline.exists(d => d.onTimeout == Deadline.Finish && d.hasPassed(nowMs, next))
+    isLate && !was
+  }
 
   /**
    * The reason for which `m` has to stop now, if there is one.

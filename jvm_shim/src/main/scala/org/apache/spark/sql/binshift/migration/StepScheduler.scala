@@ -149,7 +149,7 @@ private[binshift] final class StepScheduler(
   /** Lets the time of the deadline begin. */
   private def withDeadline(m: PlannedMigration, planned: Long): PlannedMigration = {
     if (slots.nonEmpty) m.options.guard.foreach(g =>
-      throw BinshiftException("GUARD_IMPOSSIBLE", "guard" -> g).plan(
+      throw BinshiftException("REAL_TIME_UNSUPPORTED", "what" -> "a guard").plan(
         s"a guard of $g is impossible in real-time mode, whose epochs are as long as the trigger says; give a deadline instead"))
     m.copy(options = m.options.copy(deadline = m.options.deadline.map(_.begun(System.currentTimeMillis(), planned))))
   }
@@ -221,13 +221,16 @@ private[binshift] final class StepScheduler(
 
   /** Stops the migration under way if its deadline has passed, or its epochs take too long. */
   private def keepToLimits(next: Long, tables: TablesInForce): Unit = for (m <- migration if !m.cancelled) {
-    val taken = tables.stepsTaken(m.id)
-    if (taken < m.plan.steps.size)
-      for (why <- limits.stopped(m, System.currentTimeMillis(), next, lastEpoch(m), taken)) {
+    val (taken, now) = (tables.stepsTaken(m.id), System.currentTimeMillis())
+    if (taken < m.plan.steps.size) {
+      if (limits.isLateNow(m, now, next)) logWarning(s"query ${query.id}: migration ${m.id} goes on, although its deadline of " +
+        s"${m.options.deadline.get} has passed after $taken of ${m.plan.steps.size} steps")
+      for (why <- limits.stopped(m, now, next, lastEpoch(m), taken)) {
         logWarning(s"query ${query.id}: migration ${m.id} takes no further step, because ${why.why}" +
           (if (why.rollsBack) "; it is rolled back" else ""))
         stop(m, Some(why))
       }
+    }
   }
 
   /** The number and the milliseconds of the last epoch, if `m` has a guard. */
