@@ -146,7 +146,7 @@ def test_a_running_query_answers_requests_and_goes_on_whatever_they_are(run):
         refused: ("PlanError", "PLAN_OUTDATED", "plan again"),
         box.submit(fluid): ("MigrationError", "MIGRATION_UNDER_WAY", submitted),
         box.ask("cancel", migration_id="nobody"): ("MigrationError", "NO_MIGRATION", "nobody"),
-        box.ask("rollback", migration_id="nobody"): ("MigrationError", "NO_MIGRATION", "nobody"),
+        box.ask("rollback", migration_id="nobody"): ("MigrationError", "ROLLBACK_IMPOSSIBLE", "nobody"),
         # Served again, it could be about another one.
         box.ask("rollback"): ("ConfigurationError", "REQUEST_UNREADABLE", "no migration_id"),
     }

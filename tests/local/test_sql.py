@@ -149,7 +149,7 @@ def test_a_migration_is_undone_by_its_deadline_and_by_hand(run):
     assert until(lambda: run.run(next(epochs)) or states(run)[done["migration_id"]] == "rolled-back")
     assert run.attach().routing() == before
     refused = refusal(run, "rollback", query="orders", migration_id="unheard-of")
-    assert refused.getCondition() == "NO_MIGRATION"
+    assert refused.getCondition() == "ROLLBACK_IMPOSSIBLE"
     expected = {r.k: r["count"] for r in run.batch().groupBy("k").count().collect()}
     assert {key[0]: value[0] for key, value in run.state()} == expected
 
