@@ -165,7 +165,8 @@ class Migration:
 
         A step that is scheduled already still takes effect, and the table that is in force then remains. If
         that was the last step, and no partition moves as a whole, the migration has finished. A finished
-        migration can't be cancelled.
+        migration can't be cancelled. If it is being rolled back, this ends the rollback: no further step is
+        undone.
 
         Raises
         ------
@@ -185,15 +186,18 @@ class Migration:
         """Undoes the migration: it takes no further step, and those that it has taken are undone.
 
         They are undone by a migration of its own, which takes the same steps back, the last one first, by the
-        same strategy and prepared in the same way. `wait` returns when that is over. A migration that is over
-        can be rolled back, too, as long as no other one has changed the routing table since. Rolling back
-        twice has the same effect as once. Whole partitions that have moved to other executors stay there.
+        same strategy, and with copies made ahead if this one had them. `wait` returns when that is over.
+        A migration that is over can be rolled back, too, as long as no other one has changed the routing table
+        since. Nobody remembers how it was carried out, so copies are made ahead unless it was on demand, and
+        no epochs stay idle between two steps. Asking again while it is rolled back changes nothing. Whole
+        partitions that have moved to other executors stay there.
 
         Raises
         ------
         MigrationError
             If the table has changed since, or the routing log no longer has the table from before the first
-            step (`ROLLBACK_IMPOSSIBLE`); if another migration is under way; or if the query has ended.
+            step, or this one is a rollback itself (`ROLLBACK_IMPOSSIBLE`); if another migration is under way;
+            or if the query has ended.
         """
         self._query._link.rollback(self._id)
         with self._lock:

@@ -8,7 +8,7 @@ import pytest
 import binshift
 from binshift import AllAtOnce, Fluid, MigrationPlan, MigrationState, OnDemand
 from binshift.cli.exits import EXIT_CODES
-from binshift.cli.following import Follower
+from binshift.cli.following import Follower, send
 from binshift.control.directory import open_directory
 from binshift.planning.limits import Deadline
 from binshift.planning.options import MigrationOptions
@@ -277,6 +277,8 @@ def test_a_migration_whose_deadline_passes_is_followed_until_it_is_undone(checkp
     stopped["stopped"] = {"why": "its deadline of 600 s passed", "rolls_back": True}
     file.write_text(json.dumps(stopped))
     assert str(follower.status("m-1")) == "rolling back because its deadline of 600 s passed: 2 of 4 steps done"
+    with pytest.raises(binshift.MigrationError, match="migration m-1 is under way"):
+        send(follower, as_json=False, wait=None, replace=False)
     back = undoing(plan, 2)
     undo = checkpoint.under_way(back, id="m-1-rollback")
     # Both are there for a moment. The one that is listed first in a directory is not always the older one.
@@ -339,7 +341,8 @@ def test_a_rollback_is_asked_for_by_the_id_of_the_newest_migration(run, checkpoi
     for command in (("rescale", 3), ("rollback",)):
         refused = run(*command, code=5).stderr
         assert "(rollback, left " in refused
-        assert ("--replace" in refused) is (command[0] == "rescale")
+        assert "--replace" not in refused
+    assert "(rollback, left " in run("rescale", 3, "--replace", code=5).stderr
     assert "(rollback, left " in run("cancel").stdout
     assert checkpoint.requests() == []
     # A migration that is under way comes first, and one that undoes another is not undone itself.
@@ -358,7 +361,7 @@ def test_a_rollback_is_asked_for_by_the_id_of_the_newest_migration(run, checkpoi
 def test_a_rollback_is_followed_until_it_is_over(run, checkpoint):
     plan = AllAtOnce().plan(TWO, TWO.balanced(4))
     checkpoint.take(plan, 6)
-    told = {"state": "finished", "steps_done": 1}
+    told = {"state": "rolled-back", "steps_done": 1}
 
     def answer(request):
         if request["kind"] == "rollback":
@@ -366,14 +369,27 @@ def test_a_rollback_is_followed_until_it_is_over(run, checkpoint):
             threading.Timer(0.3, (checkpoint.root / "binshift/plans/m-1-rollback.json").unlink).start()
             return {"result": {"migration_id": "m-1"}}
         assert until(lambda: not (checkpoint.root / "binshift/plans/m-1-rollback.json").exists())
-        return {"result": {"migration_id": "m-1-rollback", "progress": told}}
+        if told and told["state"] == "rolling-back":
+            # Between two looks, neither file was there.
+            told["state"] = "rolled-back"
+            return {"result": {"migration_id": "m-1", "progress": {"state": "rolling-back", "steps_done": 1}}}
+        return {"result": {"migration_id": "m-1", "progress": told}}
 
     with Answering(checkpoint, answer) as driver:
         assert run("rollback", "--wait", 20).stdout == "migration m-1 is rolled back\n"
-        told["state"] = "cancelled"
-        assert "was cancelled, 1 steps were undone" in run("rollback", "--wait", 20, code=5).stderr
+        told["state"] = "rolling-back"
+        assert run("rollback", "--wait", 20).stdout == "migration m-1 is rolled back\n"
+        for state in ("cancelled", "finished"):
+            told["state"] = state
+            said = run("rollback", "--wait", 20, code=5).stderr
+            assert f"migration m-1 is {state}, and not rolled back as a whole" in said
+        told = None
+        assert (
+            "does not know whether migration m-1 is rolled back" in run("rollback", "--wait", 20, code=5).stderr
+        )
     kinds = [(r["kind"], r["migration_id"]) for r in driver.seen]
-    assert kinds == [("rollback", "m-1"), ("status", "m-1-rollback")] * 2
+    once = [("rollback", "m-1"), ("status", "m-1")]
+    assert kinds == [*once, *once, ("status", "m-1"), *once * 3]
     impossible = {
         "kind": "MigrationError",
         "condition": "ROLLBACK_IMPOSSIBLE",

@@ -10,7 +10,7 @@ import click
 
 from binshift.cli.output import print_json, summary_of
 from binshift.control.directory import ControlDir, PlannedMigration
-from binshift.control.mailbox import Mailbox
+from binshift.control.mailbox import Mailbox, Waiting
 from binshift.errors import MigrationError, MigrationTimeout
 from binshift.planning.limits import rollback_of, undone_by
 from binshift.planning.options import MigrationOptions
@@ -192,21 +192,42 @@ def send(follower: Follower, *, as_json: bool, wait: float | None, replace: bool
 
 
 def followed_back(checkpoint: ControlDir, request: str, migration: str, seconds: float) -> None:
-    """Waits until a migration is rolled back, as a request has asked for.
+    """Waits until a migration is rolled back, as a request has asked for. At the end, the query is asked.
 
     Raises
     ------
     BinshiftError
         The error by which the driver refused the request.
     MigrationError
-        If the rollback was cancelled.
+        If it isn't rolled back, because somebody has cancelled that, or the query doesn't know.
     MigrationTimeout
         If there is no answer, or the rollback isn't over in time. It continues.
     """
     deadline = time.monotonic() + seconds
     mailbox = Mailbox(checkpoint)
     mailbox.answer(request, seconds)
-    while (other := checkpoint.migration()) is not None and other.id in (migration, rollback_of(migration)):
+    while True:
+        under_way = checkpoint.migration()
+        state = None
+        if under_way is None or under_way.id not in (migration, rollback_of(migration)):
+            told = mailbox.ask("status", _ANSWER_SECONDS, migration_id=migration)["progress"]
+            if told is None:
+                raise MigrationError(
+                    f"the query was started again since, so it does not know whether migration {migration} is "
+                    "rolled back; see 'binshift history'",
+                    condition="QUERY_ENDED",
+                    migration_id=migration,
+                )
+            state = MigrationState(told["state"])
+        if state is MigrationState.ROLLED_BACK:
+            return
+        if state in (MigrationState.CANCELLED, MigrationState.FINISHED):
+            raise MigrationError(
+                f"migration {migration} is {state}, and not rolled back as a whole, because its rollback was "
+                "cancelled; see 'binshift history'",
+                condition="MIGRATION_CANCELLED",
+                migration_id=migration,
+            )
         if time.monotonic() >= deadline:
             raise MigrationTimeout(
                 f"migration {migration} is not rolled back after {seconds:g} s; the rollback continues; see "
@@ -215,20 +236,18 @@ def followed_back(checkpoint: ControlDir, request: str, migration: str, seconds:
                 timeout=seconds,
             )
         time.sleep(_POLL_SECONDS)
-    # The query knows of no rollback if there was nothing to undo.
-    told = mailbox.ask("status", _ANSWER_SECONDS, migration_id=rollback_of(migration))["progress"]
-    if told is not None and told["state"] == MigrationState.CANCELLED:
-        raise MigrationError(
-            f"the rollback of migration {migration} was cancelled, {told['steps_done']} steps were undone; see "
-            "'binshift history'",
-            condition="MIGRATION_CANCELLED",
-            migration_id=migration,
-        )
+
+
+def require_none_waiting(mailbox: Mailbox) -> None:
+    """Raises if a plan, or a rollback, waits for the query, because that comes first."""
+    if waiting := [w for w in mailbox.waiting() if w.is_plan]:
+        raise _waits(waiting[0])
 
 
 def _require_none_under_way(checkpoint: ControlDir) -> None:
     other = checkpoint.migration()
-    if other is not None and not other.cancelled and not _is_done(checkpoint, other):
+    goes_on = other is not None and (not other.cancelled or other.rolls_back)
+    if other is not None and goes_on and not _is_done(checkpoint, other):
         raise MigrationError(
             f"migration {other.id} is under way; wait for it, or cancel it with 'binshift cancel', before you "
             "start another one",
@@ -237,21 +256,21 @@ def _require_none_under_way(checkpoint: ControlDir) -> None:
         )
 
 
-def require_none_waiting(mailbox: Mailbox, otherwise: str = "") -> None:
-    """Raises if a plan waits for the query, because that comes first. The error has what else one can do."""
-    if waiting := [w for w in mailbox.waiting() if w.is_plan]:
-        raise MigrationError(
-            f"request {waiting[0]} waits for the query; {otherwise}withdraw it with 'binshift cancel'",
-            condition="REQUEST_WAITING",
-            request=waiting[0].id,
-        )
-
-
 def _withdrawn(mailbox: Mailbox, *, replace: bool) -> list[str]:
-    """Withdraws the plans that wait for the query, and returns their ids."""
-    if not replace:
-        require_none_waiting(mailbox, "replace it with --replace, or ")
-    return [w.id for w in mailbox.waiting() if w.is_plan and mailbox.take_back(w.id)]
+    """Withdraws the plans that wait for the query, and returns their ids. A rollback that waits stays."""
+    waiting = [w for w in mailbox.waiting() if w.is_plan]
+    for w in waiting:
+        if w.kind == "rollback" or not replace:
+            raise _waits(w, "" if w.kind == "rollback" else "replace it with --replace, or ")
+    return [w.id for w in waiting if mailbox.take_back(w.id)]
+
+
+def _waits(request: Waiting, otherwise: str = "") -> MigrationError:
+    return MigrationError(
+        f"request {request} waits for the query; {otherwise}withdraw it with 'binshift cancel'",
+        condition="REQUEST_WAITING",
+        request=request.id,
+    )
 
 
 def _is_done(checkpoint: ControlDir, migration: PlannedMigration) -> bool:

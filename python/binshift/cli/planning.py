@@ -88,7 +88,9 @@ migration_options = combined(
         metavar="SECONDS",
         help="Follow the migration until it is over, but no longer than this.",
     ),
-    click.option("--replace", is_flag=True, help="Replace a plan that still waits for the query."),
+    click.option(
+        "--replace", is_flag=True, help="Replace a plan that still waits for the query, but no rollback."
+    ),
 )
 
 #: The options that say when a migration ends before its last step; they come as a dict to `options_of`.

@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from itertools import chain, islice
 from typing import Any, TypeVar
 
 from binshift.arguments import checked
@@ -274,12 +273,13 @@ _T = TypeVar("_T")
 
 def undoing(plan: MigrationPlan, taken: int) -> MigrationPlan:
     """The plan by which the driver undoes the first `taken` steps of a plan, the last one first."""
-    tables = list(islice(chain([plan.source], plan.tables()), taken + 1))
+    done = replace(plan, steps=plan.steps[:taken])
+    before = [plan.source.partitions, *(step.partitions for step in done.steps)]
     steps = [
-        Step(tuple(Move(m.bin, m.target, m.source) for m in step.moves), partitions=before.partitions)
-        for step, before in zip(plan.steps, tables[:-1], strict=False)
+        Step(tuple(Move(m.bin, m.target, m.source) for m in step.moves), partitions=partitions)
+        for step, partitions in zip(done.steps, before, strict=False)
     ]
-    return replace(plan, source=tables[-1], steps=tuple(reversed(steps)), earliest_epoch=None)
+    return replace(plan, source=done.target, steps=tuple(reversed(steps)), earliest_epoch=None)
 
 
 def _field(data: Any, name: str, kind: type[_T]) -> _T:

@@ -7,6 +7,7 @@ import org.json4s.JsonDSL._
 import org.json4s.jackson.JsonMethods.{compact, parse, render}
 
 import org.apache.spark.internal.Logging
+import org.apache.spark.sql.binshift.migration.Rollback
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults, LogLine}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.ControlDir
@@ -125,7 +126,8 @@ private[binshift] final class RemoteRequests(
         val underWay = s.migration.map(_.id)
         // No file mentions a migration that is over and took no step. One of these may be forgotten meanwhile.
         val known = underWay.toSeq ++ s.outcomes.map(_.id)
-        val asked = text(request, "migration_id").fold(underWay)(id => known.find(_ == id))
+        def isKnown(id: String) = known.contains(id) || known.contains(Rollback.idOf(id))
+        val asked = text(request, "migration_id").fold(underWay)(id => Option.when(isKnown(id))(id))
         val progress = asked.flatMap(MigrationProgress.find(query, router, _))
         ("migration_id" -> asked.fold[JValue](JNull)(JString(_))) ~
           ("progress" -> progress.fold[JValue](JNull)(_.toJson)) ~
