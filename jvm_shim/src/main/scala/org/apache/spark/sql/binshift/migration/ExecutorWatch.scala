@@ -3,9 +3,7 @@ package org.apache.spark.sql.binshift.migration
 import java.util.concurrent.{ScheduledExecutorService, ThreadPoolExecutor, TimeUnit}
 import java.util.concurrent.atomic.AtomicBoolean
 
-import scala.util.control.NonFatal
-
-import org.apache.spark.internal.Logging
+import org.apache.spark.sql.binshift.internals.OrWarn
 import org.apache.spark.util.ThreadUtils
 
 /**
@@ -15,7 +13,7 @@ import org.apache.spark.util.ThreadUtils
  * @param isDue whether there is something to do; must not wait for anything
  * @param act   does it, on a thread of its own, never twice at a time
  */
-private[binshift] final class ExecutorWatch(name: String, isDue: () => Boolean, act: () => Unit) extends Logging {
+private[binshift] final class ExecutorWatch(name: String, isDue: () => Boolean, act: () => Unit) extends OrWarn {
   import ExecutorWatch._
 
   private val isActing = new AtomicBoolean
@@ -32,10 +30,7 @@ private[binshift] final class ExecutorWatch(name: String, isDue: () => Boolean, 
     finally isActing.set(false)
 
   private def guarded(work: => Unit): Unit =
-    try work
-    catch {
-      case NonFatal(e) => logWarning(s"$name could not check which executors Spark decommissions; its next epoch checks again", e)
-    }
+    orWarn(s"$name could not check which executors Spark decommissions; its next epoch checks again")(work)
 }
 
 private object ExecutorWatch {

@@ -115,6 +115,9 @@ private[binshift] final case class PlannedMigration(
     id: String, plan: MigrationPlan, json: JValue, options: MigrationOptions, cancelled: Boolean,
     application: Option[String], file: String) {
 
+  /** True if there is nothing to do. */
+  def isIdle: Boolean = plan.steps.isEmpty && !options.movesPartitions
+
   /**
    * The moves of step `index` and of following steps that can be copied at the same time. They end before the first step that moves a bin
    * again, because the bin will be elsewhere by then, or that needs partitions that are not open.
@@ -179,12 +182,7 @@ private[binshift] object PlannedMigration {
 
   private def read(dir: ControlDir, file: String): Option[PlannedMigration] = dir.decoded(file) { json =>
     implicit val formats: Formats = DefaultFormats
-    val format = (json \ "format").extract[Int]
-    if (format != FormatVersion) {
-      throw BinshiftException("UNKNOWN_FORMAT", "file" -> file, "format" -> format).configuration(
-        s"$file has format $format; this binshift reads format $FormatVersion; use the binshift " +
-          s"version that wrote the checkpoint, or delete $file to abandon the migration")
-    }
+    ControlDir.requireFormat(json, file, FormatVersion, advice = s", or delete $file to abandon the migration")
     PlannedMigration((json \ "id").extract[String], MigrationPlan.fromJson(json \ "plan"), json \ "plan",
       MigrationOptions.fromJson(json \ "options"), (json \ "cancelled").extract[Boolean],
       (json \ "application").extractOpt[String], file)

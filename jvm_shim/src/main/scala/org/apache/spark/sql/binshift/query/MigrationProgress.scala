@@ -5,7 +5,6 @@ import org.json4s.JsonDSL._
 
 import org.apache.spark.sql.binshift.internals.CommittedEpoch
 import org.apache.spark.sql.binshift.migration.{AuditView, CopyForecast, Reason}
-import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 
 /**
@@ -24,10 +23,10 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
  * @param notCopied      why no bins are copied ahead, although they should be
  */
 private[binshift] final case class MigrationProgress(
-    state: String, stepsDone: Int, scheduledEpoch: Option[Long], earliestEpoch: Option[Long], committedEpoch: Long,
-    awaited: Option[Long], givenUp: Option[Long], misplaced: Option[Int], forecast: Option[CopyForecast],
-    waits: Option[Reason] = None, audit: Option[AuditView] = None,
-    notCopied: Option[String] = None) {
+    state: String, stepsDone: Int, committedEpoch: Long, scheduledEpoch: Option[Long] = None,
+    earliestEpoch: Option[Long] = None, awaited: Option[Long] = None, givenUp: Option[Long] = None,
+    misplaced: Option[Int] = None, forecast: Option[CopyForecast] = None, waits: Option[Reason] = None,
+    audit: Option[AuditView] = None, notCopied: Option[String] = None) {
 
   def toJson: JObject = ("state" -> state) ~ ("steps_done" -> stepsDone) ~ ("scheduled_epoch" -> scheduledEpoch) ~
     ("earliest_epoch" -> earliestEpoch) ~ ("committed_epoch" -> committedEpoch) ~ ("bins_awaited" -> awaited) ~
@@ -45,44 +44,35 @@ private[binshift] object MigrationProgress {
    *
    * @throws BinshiftException if no such migration is known
    */
-  def of(query: MicroBatchExecution, router: QueryRouter, id: String): MigrationProgress = find(query, router, id).getOrElse(
+  def of(router: QueryRouter, id: String): MigrationProgress = find(router, id).getOrElse(
     throw BinshiftException("NO_MIGRATION", "migration_id" -> id).migration(
-      s"query ${query.id} knows no migration $id, and its routing log has no step of it any more; the query's history shows " +
+      s"query ${router.query.id} knows no migration $id, and its routing log has no step of it any more; the query's history shows " +
         "the steps of other migrations, and its routing table where the bins are now"))
 
   /** `None` if no such migration is known. */
-  def find(query: MicroBatchExecution, router: QueryRouter, id: String): Option[MigrationProgress] = {
-    router.finishIfDone()
+  def find(router: QueryRouter, id: String): Option[MigrationProgress] = {
     val s = router.snapshot()
     // An accepted migration is one of these until it is over, even if an earlier run accepted it.
-    if (s.outcomes.exists(_.id == id) || s.migration.exists(_.id == id)) Some(known(query, router, s, id))
+    if (s.outcomes.exists(_.id == id) || s.migration.exists(_.id == id)) Some(known(router, s, id))
     else router.historyOf(id).lastOption.flatMap(_.step).map { last =>
       val steps = last.index + 1
-      MigrationProgress(
-        state = if (steps == last.steps) "finished" else "cancelled",
-        stepsDone = steps,
-        scheduledEpoch = None,
-        earliestEpoch = None,
-        committedEpoch = CommittedEpoch.of(query),
-        awaited = None,
-        givenUp = None,
-        misplaced = None,
-        forecast = None,
-        audit = router.auditOf(id))
+      MigrationProgress(if (steps == last.steps) "finished" else "cancelled", steps, CommittedEpoch.of(router.query),
+        audit = router.audits.ofMigration(id))
     }
   }
 
-  private def known(query: MicroBatchExecution, router: QueryRouter, s: RouterSnapshot, id: String): MigrationProgress = {
+  private def known(router: QueryRouter, s: RouterSnapshot, id: String): MigrationProgress = {
+    val query = router.query
     val committed = CommittedEpoch.of(query)
     val outcome = s.outcomes.find(_.id == id)
     val mine = s.migration.filter(_.id == id)
-    val outlook = mine.map(router.outlook)
+    val outlook = mine.map(router.scheduler.outlook)
     val awaited = outlook.flatMap(_.awaited)
     // This doesn't use `isTriggerActive`, which is also true while Spark looks for data and finds none.
     def isIdle = s.planned.forall(_ <= committed) && !query.status.isDataAvailable
     val state =
-      if (outcome.isDefined || mine.exists(router.isOver)) {
-        if (outcome.exists(_.cancelled) || mine.exists(router.isCancelled)) "cancelled" else "finished"
+      if (outcome.isDefined || mine.exists(router.scheduler.isOver)) {
+        if (outcome.exists(_.cancelled) || mine.exists(router.scheduler.isCancelled)) "cancelled" else "finished"
       } else if (!query.isActive) "stopped"
       else if (isIdle) "waiting"
       else if (awaited.isDefined) "preparing"
@@ -95,10 +85,10 @@ private[binshift] object MigrationProgress {
       committedEpoch = committed,
       awaited = awaited,
       givenUp = outlook.map(_.givenUp),
-      misplaced = mine.map(_ => router.misplaced),
-      forecast = router.forecast(id),
+      misplaced = mine.map(_ => router.relocation.misplaced),
+      forecast = router.scheduler.forecast(id),
       waits = outlook.flatMap(_.waits),
-      audit = router.auditOf(id),
-      notCopied = mine.flatMap(router.whyNotCopied))
+      audit = router.audits.ofMigration(id),
+      notCopied = mine.flatMap(router.deliveries.whyNotCopied))
   }
 }

@@ -6,7 +6,7 @@ import org.json4s.{DefaultFormats, Formats, JNothing, JNull, JObject, JString, J
 import org.json4s.JsonDSL._
 import org.json4s.jackson.JsonMethods.{compact, parse, render}
 
-import org.apache.spark.internal.Logging
+import org.apache.spark.sql.binshift.internals.OrWarn
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults, LogLine}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.ControlDir
@@ -33,11 +33,11 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Contro
  */
 private[binshift] final class RemoteRequests(
     query: MicroBatchExecution, dir: ControlDir, router: QueryRouter, intervalMs: Long, secret: Option[Array[Byte]])
-  extends Logging {
+  extends OrWarn {
   import RemoteRequests._
 
   private val signatures = secret.map(new SignedRequests(dir, query.id.toString, _))
-  private val submissions = new Submissions(query, router)
+  private val submissions = new Submissions(router)
 
   private val poller =
     new RequestPoller(s"binshift-requests-${query.runId}", intervalMs, () => query.isActive, () => serve(MaxPerLook))
@@ -59,15 +59,12 @@ private[binshift] final class RemoteRequests(
   private def serve(most: Int): Boolean =
     try {
       // So that somebody who follows a migration by its files sees its end, even if no epoch is planned.
-      router.finishIfDone()
+      router.snapshot()
       val left = dir.jsonFiles(Requests)
       // Otherwise they are left for the run that continues the query.
-      val waiting = if (left.nonEmpty && router.isNewestRun) left else Nil
+      val waiting = if (left.nonEmpty && router.place.isNewest) left else Nil
       waiting.take(most).foreach { id =>
-        try if (query.isActive) answer(id)
-        catch {
-          case NonFatal(e) => logWarning(s"query ${query.id}: request $id could not be served; the next look tries again", e)
-        }
+        orWarn(s"query ${query.id}: request $id could not be served; the next look tries again")(if (query.isActive) answer(id))
       }
       if (waiting.nonEmpty) {
         dir.jsonFiles(Answers).dropRight(AnswersKept).foreach(id => dir.delete(fileOf(Answers, id)))
@@ -122,7 +119,7 @@ private[binshift] final class RemoteRequests(
         // No file mentions a migration that is over and took no step. One of these may be forgotten meanwhile.
         val known = underWay.toSeq ++ s.outcomes.map(_.id)
         val asked = text(request, "migration_id").fold(underWay)(id => known.find(_ == id))
-        val progress = asked.flatMap(MigrationProgress.find(query, router, _))
+        val progress = asked.flatMap(MigrationProgress.find(router, _))
         ("migration_id" -> asked.fold[JValue](JNull)(JString(_))) ~
           ("progress" -> progress.fold[JValue](JNull)(_.toJson)) ~
           ("routing" -> Option(handle.routing()).map(parse(_)).getOrElse(JNull))

@@ -3,7 +3,6 @@ package org.apache.spark.sql.binshift.query
 import scala.util.control.NonFatal
 
 import org.apache.spark.sql.binshift.migration.PlannedMigration
-import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 
 /**
@@ -12,7 +11,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
  *
  * May be called from any thread.
  */
-private[binshift] final class Submissions(query: MicroBatchExecution, router: QueryRouter) {
+private[binshift] final class Submissions(router: QueryRouter) {
   import Submissions._
 
   /**
@@ -46,16 +45,16 @@ private[binshift] final class Submissions(query: MicroBatchExecution, router: Qu
   def cancel(migration: Option[String]): String = {
     val id = migration.orElse(router.snapshot().migration.map(_.id)).getOrElse(
       throw BinshiftException("NO_MIGRATION").migration(
-        s"query ${query.id} has no migration under way; there is nothing to cancel"))
+        s"query ${router.query.id} has no migration under way; there is nothing to cancel"))
     router.cancel(id)
     // Looks at the present state, because the migration may have finished before the call arrived.
     val s = router.snapshot()
     def none(why: String) = throw BinshiftException("NO_MIGRATION", "migration_id" -> id).migration(why)
     if (!s.migration.exists(_.id == id)) s.outcomes.find(_.id == id) match {
-      case None => none(s"query ${query.id} has no migration $id; under way is ${s.migration.map(_.id).getOrElse("none")}")
+      case None => none(s"query ${router.query.id} has no migration $id; under way is ${s.migration.map(_.id).getOrElse("none")}")
       case Some(o) if !o.cancelled =>
         none(
-          s"migration $id of query ${query.id} has finished, and all that it moves has moved; there is nothing to cancel")
+          s"migration $id of query ${router.query.id} has finished, and all that it moves has moved; there is nothing to cancel")
       case _ =>
     }
     id

@@ -8,7 +8,7 @@ import org.apache.spark.util.ThreadUtils
 /**
  * The driver's view of the routing log. The log is listed when a run begins; from then on, the driver keeps track of the entries.
  *
- * Called under the router's lock, except for methods that say otherwise.
+ * Called under the lock of the run, except for methods that say otherwise.
  */
 private[binshift] final class RoutingEntries(dir: ControlDir) {
   private val log = new RoutingLog(dir)
@@ -93,6 +93,9 @@ private object RoutingEntries {
  */
 private[binshift] final case class TablesInForce(
     current: Option[RoutingEntry] = None, scheduled: Option[RoutingEntry] = None) {
+
+  /** The entry that the next epoch uses, as far as is known. */
+  def newest: Option[RoutingEntry] = scheduled.orElse(current)
 
   private def entries: Seq[RoutingEntry] = scheduled.toSeq ++ current
 
