@@ -72,8 +72,8 @@ class Commands:
 
     def evacuated(self, count: int) -> None:
         """Waits until a number of partitions have left executors that Spark decommissions."""
-        router = self._router()
-        assert until(lambda: router.evacuated() == count, 10), f"{router.evacuated()} partitions, not {count}"
+        moves = self._router().relocation()
+        assert until(lambda: moves.evacuated() == count, 10), f"{moves.evacuated()} partitions, not {count}"
 
     def _router(self) -> Any:
         jvm = self.spark._jvm

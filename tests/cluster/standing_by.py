@@ -75,7 +75,8 @@ class StandingBy(Commands):
         """The partitions that their standbys have taken over."""
         jvm = self.spark._jvm
         run = jvm.java.util.UUID.fromString(self.run.query.runId)
-        return int(jvm.org.apache.spark.sql.binshift.query.QueryRouters.known(run).get().takenOver())
+        router = jvm.org.apache.spark.sql.binshift.query.QueryRouters.known(run).get()
+        return int(router.standbys().get().takenOver())
 
     def take_over(self, count: int) -> None:
         assert until(lambda: self.taken_over() >= count), f"{self.taken_over()} partitions, not {count}"

@@ -96,6 +96,24 @@ def test_a_migration_ends_when_the_first_key_changes(stream):
     assert_same_results(run, oracle, STATE)
 
 
+def test_a_rollback_ends_when_the_first_key_changes(stream):
+    """The key changes in the epoch of the step that would be undone; the next epochs have no such key."""
+    run = stream(counting_by_number).start()
+    feed(0, False, run)
+    migration = run.attach().rescale(4, strategy=AllAtOnce(), prepare=False)
+    feed(1, False, run)
+    assert migration.status.next_epoch == 2
+    migration.rollback()
+    feed(2, True, run)
+    for epoch in range(3, 7):
+        feed(epoch, False, run)
+    assert until(lambda: run.attach().migration() is None)
+    assert migration.status.state is MigrationState.CANCELLED
+    # Under other owners, the state of changed keys would not be found.
+    assert run.attach().routing().partitions == 4
+    assert counted(run) == run.batch().count()
+
+
 def test_the_epoch_before_a_step_fails_and_is_run_again_without_it(stream):
     run, oracle = pair(stream, counting_by_number)
     feed(0, False, run, oracle)

@@ -98,15 +98,15 @@ def test_requests_wait_until_an_epoch_that_is_run_again_is_committed(run):
 def test_requests_are_left_to_the_run_that_began_last(run):
     run.run(0)
     routers = run.spark._jvm.org.apache.spark.sql.binshift.query.QueryRouters
-    router = routers.known(run.query._jsq.runId()).get()
-    assert router.isNewestRun()
+    place = routers.known(run.query._jsq.runId()).get().place()
+    assert place.isNewest()
     claims = run.checkpoint / "binshift/runs"
     other = json.loads((claims / "1").read_text()) | {"run": str(uuid.uuid4()), "began": 1}
     (claims / "2").write_text(json.dumps(other))
-    assert not router.isNewestRun()
+    assert not place.isNewest()
     # The other one has come no further: the epoch that it began with is this run's.
     run.run(1)
-    assert router.isNewestRun()
+    assert place.isNewest()
 
 
 def test_a_run_that_has_ended_takes_no_plan(run):

@@ -33,7 +33,7 @@ REACHED = (
     "SourceCheck.look",
     "OrderPart.onCommit",
     "SourceFollower.run",
-    "QueryRouter.finishIfDone",
+    "StepScheduler.finishIfDone",
     # Stores: loading, with bins that moved after the snapshot, committing, and maintenance.
     "BinReplay",
     "BinnedStateStoreProvider.getReadStore",

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from model.rules import Guard, Rules
-from model.sizes import TWO_STEPS_PREPARED
+from model.sizes import LATE_NOTE, LATE_ROLLBACK, MOVED, TWO_STEPS_PREPARED
 from model.state import Budget, PerBin
 
 AWAY = (PerBin((1, 0)),)
 ONE = (PerBin((0, 0)),)
 AWAY_AND_BACK = (PerBin((0, 0)), PerBin((0, 1)))
 BACK = (PerBin((1, 0)), PerBin((0, 1)))
+AWAY_AND_OVER = (PerBin((1, 0)), PerBin((0, 0)))
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,38 @@ CONTROLS = [
     _control(Guard.KEEP_UNCOMMITTED, budget=Budget(plans=0)),
     _control(Guard.SOURCES_CHECKED, budget=Budget(starts=1, deletions=1), adopts_from_files=True),
     _control(Guard.OWN_PLAN, budget=Budget(others=1, plans=2), epochs=4),
-    _control(Guard.ROLLBACK_FIRST, budget=Budget(crashes=1, rollbacks=1), epochs=4, cleans=False),
-    _control(Guard.ROLLBACK_WAITS, budget=Budget(others=1, rollbacks=1), epochs=4, cleans=False),
+    _control(
+        Guard.ROLLBACK_FIRST,
+        plans=(AWAY_AND_OVER,),
+        budget=Budget(crashes=1, rollbacks=1),
+        epochs=5,
+        cleans=False,
+    ),
+    _control(
+        Guard.ROLLBACK_WAITS,
+        plans=(AWAY_AND_OVER,),
+        budget=Budget(others=1, rollbacks=1),
+        epochs=5,
+        cleans=False,
+    ),
+    _control(
+        Guard.ROLLBACK_KNOWS_STEPS,
+        since=LATE_NOTE,
+        plans=(MOVED,),
+        first=PerBin((0,)),
+        budget=Budget(rollbacks=1),
+        epochs=6,
+        cleans=False,
+    ),
+    _control(
+        Guard.ROLLBACK_KNOWS_ENTRY,
+        since=LATE_ROLLBACK,
+        plans=(MOVED,),
+        first=PerBin((0,)),
+        budget=Budget(rollbacks=1),
+        epochs=7,
+        cleans=False,
+    ),
 ]
 
 ENDLESS = [

@@ -9,9 +9,9 @@ import time
 from collections import defaultdict, deque
 
 from model.explorer import Outcome, canonical, initial, steps, trace
-from model.migration import steps_taken
 from model.mishaps import MISHAPS
 from model.recovery import named
+from model.rollback import steps_taken
 from model.rules import Rules
 from model.state import State
 
@@ -29,8 +29,8 @@ def must_end(rules: Rules, s: State) -> bool:
     there = named(rules, c, len(c.offsets) - 1)
     taken = {p: steps_taken(c, there, p.migration) for p in c.plans}
     # One that is to be undone takes the same steps once more, in a rollback.
-    left = sum(taken[p] if p.is_stopped else len(p.tables) - taken[p] for p in c.plans)
-    plans = len(c.plans) + sum(p.is_stopped for p in c.plans)
+    left = sum(taken[p] if p.stopped_after is not None else len(p.tables) - taken[p] for p in c.plans)
+    plans = len(c.plans) + sum(p.stopped_after is not None for p in c.plans)
     to_heal = EPOCHS_TO_HEAL if c.is_harmed else 0
     return rules.epochs - len(c.commits) >= left + EPOCHS_TO_END * plans + to_heal
 

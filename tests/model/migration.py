@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from model import rollback
 from model.epoch import may_commit
-from model.recovery import entry_of, expected, owners, way
+from model.recovery import expected, owners, way
 from model.rules import Guard, Rules
 from model.state import Checkpoint, Driver, Entry, Name, PerBin, Plan, State
 from model.steps import Step, replaced
@@ -17,8 +18,13 @@ def migrates(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
         yield from _plan(rules, s, d)
     elif d.phase == "run" and not d.done:
         yield from _copy(rules, s, d)
+    elif d.phase == "note":
+        yield rollback.note(rules, s, d)
+    elif d.phase in ("undo", "forget") and rules.budget.rollbacks and rollback.is_replaced(s.files, d):
+        going_on = d._replace(phase="run", next_entry=None)
+        yield Step(("leave the plan to another run", d.run), replaced(s, d, going_on))
     elif d.phase == "undo":
-        yield _write_rollback(rules, s, d)
+        yield rollback.write(rules, s, d)
     elif d.phase == "forget":
         yield _forget(rules, s, d)
 
@@ -35,19 +41,10 @@ def _accept(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
         there = c.plans if rules.has(Guard.OWN_PLAN) else ()
         yield Step(
             ("accept a plan", d.run, *map(tuple, tables)),
-            replaced(s, d, d._replace(plan=plan), c._replace(plans=(*there, plan)))._replace(
+            replaced(s, d, d._replace(plan=plan), c._replace(plans=(*there, plan), promised=None))._replace(
                 left=left, accepted=s.accepted + 1
             ),
         )
-
-
-def steps_taken(c: Checkpoint, name: Name | None, migration: int) -> int:
-    """Counts by the migration's newest entry on the chain, because older ones may have been pruned."""
-    while name is not None and (entry := entry_of(c, name)) is not None:
-        if entry.step is not None and entry.step[0] == migration:
-            return entry.step[1] + 1
-        name = entry.previous
-    return 0
 
 
 def _plan(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
@@ -58,16 +55,12 @@ def _plan(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
     if d.plan is None:
         yield Step(("plan no step", d.run), replaced(s, d, going_on))
         return
-    taken = steps_taken(c, d.entry, d.plan.migration)
-    if d.plan.is_stopped:
-        is_over = d.entry.epoch < d.epoch and not (d.is_again and rules.has(Guard.ROLLBACK_WAITS))
-        yield Step(
-            ("begin the rollback" if is_over else "wait for the last step", d.run),
-            replaced(s, d, d._replace(phase="undo") if is_over else going_on),
-        )
+    if (begun := rollback.begins(rules, s, d)) is not None:
+        yield begun
         return
-    if s.left.rollbacks and d.plan.source is not None and d.plan.migration >= 0:
-        yield _stop(s, d)
+    taken = rollback.taken(c, d)
+    if s.left.rollbacks and d.plan.undoes is None and not d.is_again and taken < len(d.plan.tables):
+        yield rollback.stop(s, d)
     if taken == len(d.plan.tables):
         # The last step may be in force from this epoch on, and has ended once that is committed.
         is_over = d.entry.epoch < d.epoch
@@ -99,45 +92,12 @@ def _plan(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
         if rules.has(Guard.DURABLE_ENTRY):
             entries = entries | {Entry(name, d.entry, (d.plan.migration, taken))}
         now = d._replace(phase="run", next_entry=name, has_written=True)
+        undoes_another = d.plan.undoes is not None and d.plan.undoes in c.finished
         yield Step(
-            ("plan a step", d.run, name.epoch, tuple(table)), replaced(s, d, now, c._replace(entries=entries))
+            ("plan a step", d.run, name.epoch, tuple(table)),
+            replaced(s, d, now, c._replace(entries=entries)),
+            "a migration that had finished is undone" if undoes_another else rollback.undoes_later(c, d, taken),
         )
-
-
-def rollback_of(plan: Plan, taken: int) -> Plan:
-    """The migration that goes back over the tables of `plan`. Its number follows from that of `plan`."""
-    assert plan.source is not None
-    back = (plan.source, *plan.tables)[:taken][::-1]
-    return Plan(-1 - plan.migration, back, back[0] if back else plan.source)
-
-
-def _stop(s: State, d: Driver) -> Step:
-    """By hand, or as the deadline has passed: the plan's file says that it is to be undone."""
-    assert d.plan is not None
-    stopped = d.plan._replace(is_stopped=True)
-    plans = tuple(stopped if p == d.plan else p for p in s.files.plans)
-    files = s.files._replace(plans=plans if stopped in plans else (*plans, stopped), promised=d.plan.source)
-    now = d._replace(phase="run", next_entry=None, plan=stopped)
-    left = s.left._replace(rollbacks=s.left.rollbacks - 1)
-    return Step(("stop, to roll back", d.run), replaced(s, d, now, files)._replace(left=left))
-
-
-def _write_rollback(rules: Rules, s: State, d: Driver) -> Step:
-    """Makes the plan of the rollback durable; without a guard, after that of the migration has gone."""
-    c = s.files
-    assert d.plan is not None
-    plan = rollback_of(d.plan, steps_taken(c, d.entry, d.plan.migration))
-    if not plan.tables:
-        return Step(("find nothing to undo", d.run), replaced(s, d, d._replace(phase="forget")))
-    if rules.has(Guard.ROLLBACK_FIRST):
-        now = d._replace(phase="forget")
-        plans = tuple(p for p in c.plans if p.migration != plan.migration)
-        return Step(("write the rollback", d.run), replaced(s, d, now, c._replace(plans=(*plans, plan))))
-    if d.plan in c.plans:
-        plans = tuple(p for p in c.plans if p != d.plan)
-        return Step(("forget the plan", d.run), replaced(s, d, d, c._replace(plans=plans)))
-    now = d._replace(phase="plan", plan=plan)
-    return Step(("write the rollback", d.run), replaced(s, d, now, c._replace(plans=(*c.plans, plan))))
 
 
 def can_be_rebuilt(rules: Rules, c: Checkpoint, d: Driver) -> bool:
@@ -161,7 +121,7 @@ def _copy(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
         return
     if d.epoch == 0 or not may_commit(rules, s.files, d):
         return
-    taken = steps_taken(s.files, d.entry, d.plan.migration)
+    taken = rollback.steps_taken(s.files, d.entry, d.plan.migration)
     if taken < len(d.plan.tables):
         moved = [a != b for a, b in zip(d.entry.table, d.plan.tables[taken], strict=True)]
         staged = PerBin((d.epoch, expected(s.files, d.epoch)) if m else None for m in moved)
@@ -175,13 +135,19 @@ def _forget(rules: Rules, s: State, d: Driver) -> Step:
     """Only the file of the plan that the driver has carried out, or cancelled."""
     c = s.files
     gone = d.plan if rules.has(Guard.OWN_PLAN) else (c.plans[0] if c.plans else None)
-    plans = tuple(p for p in c.plans if p != gone)
+    # A driver may have noted in the same file that the migration is to be undone.
+    plans = tuple(p for p in c.plans if gone is None or p.migration != gone.migration)
     plan = plans[0] if plans and rules.has(Guard.OWN_PLAN) else None
-    if d.plan is not None and d.plan.is_stopped:
+    if d.plan is not None and d.plan.stopped_after is not None:
         plan = next((p for p in plans if p.migration == -1 - d.plan.migration), plan)
     fault = None if gone in (None, d.plan) else f"a plan that another driver has accepted is deleted: {gone}"
+    finished = c.finished
+    if d.plan is not None and d.plan.source is not None and d.plan.stopped_after is None:
+        taken = rollback.taken(c, d)
+        if d.plan.undoes is None and taken == len(d.plan.tables) and may_commit(rules, c, d):
+            finished |= {d.plan.migration}
     return Step(
         ("forget the plan", d.run),
-        replaced(s, d, d._replace(phase="plan", plan=plan), c._replace(plans=plans)),
+        replaced(s, d, d._replace(phase="plan", plan=plan), c._replace(plans=plans, finished=finished)),
         fault,
     )

@@ -68,6 +68,8 @@ class Guard(Enum):
     OWN_PLAN = "a driver deletes the file of the plan that is there when its own has ended"
     ROLLBACK_FIRST = "the plan of a migration that is to be undone goes before that of its rollback is there"
     ROLLBACK_WAITS = "a run that repeats an epoch begins a rollback, though another run may have gone on"
+    ROLLBACK_KNOWS_STEPS = "a rollback is begun though more steps were taken than whoever asked for it knew of"
+    ROLLBACK_KNOWS_ENTRY = "a rollback is carried out wherever the table is the one that it begins with"
     PLAN_OUTLIVES_RUN = "a start does not look for the plan of the run before"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from model.recovery import ANY_RUN
 from model.rules import Rules
-from model.state import Budget, Changelog, Checkpoint, Claim, Driver, Entry, Name, Offset, PerBin, State
+from model.state import Budget, Changelog, Checkpoint, Claim, Driver, Entry, Name, Offset, PerBin, Plan, State
 
 SWAP = (PerBin((1, 0)),)
 OUT_AND_BACK = (PerBin((0, 1)), PerBin((0, 0)))
@@ -33,6 +33,56 @@ def _two_steps_prepared() -> State:
 
 
 TWO_STEPS_PREPARED = _two_steps_prepared()
+
+MOVED = (PerBin((1,)),)
+
+
+def _moved_to(*owners: int) -> Checkpoint:
+    """One bin had these owners, one in each epoch; each change was a migration, or its rollback (-1 - n)."""
+    name, entries, offsets, commits = Name(0, ANY_RUN, PerBin((owners[0],))), [], [], []
+    entries.append(Entry(name, None, None))
+    changes, partitions = [], 1 + max(owners)
+    for epoch, owner in enumerate(owners):
+        if owner != name.table[0]:
+            before, name = name, Name(epoch, 1, PerBin((owner,)))
+            migration = (epoch - 1) // 2 if epoch % 2 else -1 - (epoch - 2) // 2
+            entries.append(Entry(name, before, (migration, 0)))
+        offsets.append(Offset(0, 1 if epoch else None, name if epoch else None, partitions))
+        commits.append(((1, 0),) * partitions)
+        changes += [Changelog(p, epoch + 1, (1, 0), 0, PerBin((p == owner,)), 0) for p in range(partitions)]
+    first = entries[0].name
+    return Checkpoint(
+        offsets=tuple(offsets),
+        commits=tuple(commits),
+        claims=(Claim(1, 0, 0, 0, first, 0), Claim(2, 1, 0, 0, first, 0)),
+        entries=frozenset(entries),
+        changelogs=frozenset(changes),
+        snapshots=frozenset(),
+        plans=(),
+        winds=0,
+        oldest=1,
+    )
+
+
+def _late_note() -> State:
+    """A run is about to note that its migration is to be undone, but another one has finished that since."""
+    files = _moved_to(0, 1)._replace(finished=frozenset([0]))
+    plan = Plan(0, MOVED, PerBin((0,)), stopped_after=0)
+    first = Name(0, ANY_RUN, PerBin((0,)))
+    late = Driver(0, "note", 0, record=0, entry=first, claimed=1, stores=(None, None), plan=plan)
+    return State(files, frozenset(), frozenset(), (late,), 2, 1, Budget(starts=1, others=1))
+
+
+def _late_rollback() -> State:
+    """A run has written the plan of a rollback late: it was carried out, and the bin was moved again."""
+    files = _moved_to(0, 1, 0, 1)
+    step = Name(1, 1, PerBin((1,)))
+    plan = Plan(-1, (PerBin((0,)),), step.table, begins_at=step)
+    return State(files._replace(plans=(plan,)), frozenset(), frozenset(), (), 2, 2, Budget(starts=1))
+
+
+LATE_NOTE = _late_note()
+LATE_ROLLBACK = _late_rollback()
 
 SMALL = {
     "three drivers, two steps prepared": Rules(

@@ -150,6 +150,8 @@ def _claim(rules: Rules, s: State, d: Driver) -> Step:
         -rules.remembered :
     ]
     now = d._replace(phase="look again", claimed=number, was_behind=is_behind(rules, c, d))
+    if rules.budget.rollbacks and any(claim.epoch == d.epoch for claim in c.claims):
+        now = now._replace(is_again=True)
     return Step(("claim", d.run, number), replaced(s, d, now, c._replace(claims=claims)))
 
 

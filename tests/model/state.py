@@ -46,7 +46,14 @@ class Plan(NamedTuple):
     migration: int
     tables: tuple[Table, ...]
     source: Table | None = None  # The table before the first step, where migrations are undone.
-    is_stopped: bool = False  # It takes no further step, and those it has taken are to be undone.
+    # It takes no further step, and is to be undone: the steps that it had taken when somebody asked for that.
+    stopped_after: int | None = None
+    begins_at: Name | None = None  # Of a rollback: the entry that it begins with.
+
+    @property
+    def undoes(self) -> int | None:
+        """The migration that it is the rollback of."""
+        return -1 - self.migration if self.migration < 0 else None
 
 
 class Offset(NamedTuple):
@@ -172,6 +179,7 @@ class Checkpoint(NamedTuple):
         False  # Somebody has deleted files by hand, and it was not found yet that all is there again.
     )
     promised: Table | None = None  # To which the rollback of a migration leads, once somebody asked for it.
+    finished: frozenset[int] = frozenset()  # Migrations that have ended with their last step.
 
 
 class State(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from model.migration import steps_taken
+from model.rollback import steps_taken
 from traces.books import Part, WrongError
 from traces.events import Event
 from traces.history import Table

@@ -14,6 +14,15 @@ SCALA = {
     "jvm_shim": "org.apache.spark.sql.binshift",
 }
 
+#: These decide by epochs, tables, executors and files, so that a test of them needs no session.
+WITHOUT_SPARK = {
+    "migration": ["CopyForecast", "MigrationPlan", "OpeningPace", "Splits", "StandbyPlan", "StepDecision"],
+    "query": ["ServedRequests", "SignedRequests"],
+    "retention": ["RunEnd"],
+}
+#: Classes of Spark's that only log, or make threads.
+_HELPERS = {"org.apache.spark.internal.Logging", "org.apache.spark.util.ThreadUtils"}
+
 Graph = dict[str, set[str]]
 
 _DEFINED = re.compile(
@@ -33,15 +42,26 @@ def test_packages_of_scala_form_no_circle(folder: str) -> None:
     graph: Graph = {package: set() for package, _ in sources}
     for package, text in sources:
         code = _code(text)
-        own = set(re.findall(r"(?:class|object|trait|val) (\w+)", code))
         # Names of others' packages that one of our packages has, too.
-        own |= set(
-            re.findall(r"\w+", " ".join(re.findall(r"^import (?!.*\.binshift\b)(.*)$", text, re.MULTILINE)))
+        foreign = re.findall(
+            r"\w+", " ".join(re.findall(r"^import (?!.*\.binshift\b)(.*)$", text, re.MULTILINE))
         )
-        names = set(re.findall(r"(?<![.\w])([A-Z]\w+)", code)) - own
+        names = _used(code).difference(foreign)
         graph[package] |= {homes[name] for name in names & homes.keys()} - {package}
     assert len(graph) > 5
     assert _circle(graph) is None
+
+
+def test_what_only_decides_knows_no_class_of_spark() -> None:
+    base = ROOT / "jvm_shim/src/main/scala" / SCALA["jvm_shim"].replace(".", "/")
+    texts = {file.relative_to(base): file.read_text() for file in base.rglob("*.scala")}
+    knowing = {file for file, text in texts.items() if _imports_of_spark(text)}
+    names = {name for file in knowing for name in _DEFINED.findall(texts[file])}
+    for package, files in WITHOUT_SPARK.items():
+        for file in (Path(package, f"{name}.scala") for name in files):
+            assert _imports_of_spark(texts[file]) == []
+            # Others of the package need no import.
+            assert names & _used(_code(texts[file])) == set()
 
 
 def test_modules_and_packages_of_python_form_no_circle() -> None:
@@ -80,6 +100,12 @@ def _circle(graph: Mapping[str, Iterable[str]]) -> list[str] | None:
     return next((found for node in sorted(graph) if (found := visit(node, []))), None)
 
 
+def _imports_of_spark(text: str) -> list[str]:
+    found = re.findall(r"^import (org\.apache\.spark\.\S+)", text, re.MULTILINE)
+    ours = tuple(f"{base}." for base in SCALA.values())
+    return [name for name in found if name not in _HELPERS and not name.startswith(ours)]
+
+
 def _package(file: Path, base: str) -> str:
     package = re.search(r"^package (\S+)$", file.read_text(), re.MULTILINE)
     assert package is not None, file
@@ -92,6 +118,13 @@ def _code(text: str) -> str:
     text = re.sub(r'"""(?:.*?)"""', _interpolated, text, flags=re.DOTALL)
     text = re.sub(r'"(?:[^"\\\n]|\\.)*"', _interpolated, text)
     return re.sub(r"^import .*$", "", text, flags=re.MULTILINE)
+
+
+def _used(code: str) -> set[str]:
+    """The names of classes and objects that are defined elsewhere."""
+    return set(re.findall(r"(?<![.\w])([A-Z]\w+)", code)) - set(
+        re.findall(r"(?:class|object|trait|val) (\w+)", code)
+    )
 
 
 def _interpolated(literal: re.Match[str]) -> str:

@@ -60,7 +60,7 @@ private[binshift] final case class RoutingRule(session: SparkSession) extends Ru
       epoch.layout.operators.collect { case (id, o) if o.storage == Storage.Binned => id }.toSet
     val routed = new ExchangeRouting(
       epoch.table, epoch.arriving, epoch.onTheWay, binned, isOrdered = !isRealTime).apply(plan)
-    router.slots.foreach(_.note(plan, binned))
+    router.protocol.note(plan, binned)
     TransformWithStateProvider.accept(NewPartitionIds.assign(query, routed, binned))
   }
 }

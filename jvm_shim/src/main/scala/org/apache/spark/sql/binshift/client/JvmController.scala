@@ -42,11 +42,7 @@ final class JvmController private (query: MicroBatchExecution) {
     MigrationStatus(p.state, p.stepsDone, p.scheduledEpoch, p.committedEpoch)
   }
 
-  def migration: Option[String] = {
-    val router = QueryRouters.of(query)
-    router.finishIfDone()
-    router.snapshot().migration.map(_.id)
-  }
+  def migration: Option[String] = QueryRouters.of(query).snapshot().migration.map(_.id)
 
   private def options(isPrepared: Boolean): MigrationOptions =
     MigrationOptions(None, isPrepared, Nil, vacate = None, places = Map.empty)

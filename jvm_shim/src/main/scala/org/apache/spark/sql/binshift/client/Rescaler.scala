@@ -19,10 +19,10 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingE
  */
 private[binshift] final class Rescaler(query: MicroBatchExecution) {
   private val router = QueryRouters.of(query)
-  private val submissions = new Submissions(query, router)
+  private val submissions = new Submissions(router)
 
   /** The entry in force. */
-  def inForce: RoutingEntry = router.snapshot().tables.current.getOrElse(throw router.notPlannedYet())
+  def inForce: RoutingEntry = router.now.tables.current.getOrElse(throw QueryFailure.notPlanned(query))
 
   /** Makes a plan; nothing changes until it is submitted. */
   def plan(partitions: Int, cut: Cut = Cut(), isPrepared: Boolean = true): PlanOfEntry = {
@@ -85,10 +85,11 @@ private[binshift] final class Rescaler(query: MicroBatchExecution) {
     submissions.rollBack(id)
   }
 
-  def progress(id: String): MigrationProgress = MigrationProgress.of(query, router, id)
+  def progress(id: String): MigrationProgress = MigrationProgress.of(router, id)
 
   private def planTo(now: RoutingEntry, target: RoutingTable, cut: Cut, isPrepared: Boolean): PlanOfEntry = {
-    def default = if (isPrepared) Strategy.default(now.table) else Strategy.atOnce(fetchesRows = router.whyWholeBins.isEmpty)
+    def default =
+      if (isPrepared) Strategy.default(now.table) else Strategy.atOnce(fetchesRows = router.deliveries.whyWholeBins.isEmpty)
     val strategy = cut.strategy.fold(default)(Strategy.parse)
     PlanOfEntry(now.epoch, strategy.plan(now.table, target, cut.gap))
   }

@@ -1,14 +1,11 @@
 package org.apache.spark.sql.binshift.internals
 
-import scala.util.control.NonFatal
-
 import org.apache.spark.broadcast.Broadcast
-import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.SparkContext
 
 /** Destroys broadcast variables that are no longer needed. */
-private[binshift] object Broadcasts extends Logging {
+private[binshift] object Broadcasts extends OrWarn {
 
   /**
    * Destroys a broadcast variable that `context` has made. Never fails, so that everything else that ends with a run ends, too.
@@ -17,11 +14,9 @@ private[binshift] object Broadcasts extends Logging {
    * variables are gone, and the next context counts from 0 again.
    */
   def destroy(broadcast: Broadcast[_], context: SparkContext): Unit = if (!context.isStopped) {
-    try {
+    orWarn(s"$broadcast could not be destroyed, and stays until the application ends") {
       Faults.at("broadcast.destroy")
       broadcast.destroy()
-    } catch {
-      case NonFatal(e) => logWarning(s"$broadcast could not be destroyed, and stays until the application ends", e)
     }
   }
 }

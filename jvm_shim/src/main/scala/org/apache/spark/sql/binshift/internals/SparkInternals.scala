@@ -81,6 +81,14 @@ private[binshift] object SparkInternals {
   }
 
   /**
+   * Milliseconds that the latest epochs of the query took.
+   *
+   * Relies on Spark: reports of triggers that found no data don't say how long their `addBatch` took.
+   */
+  def tookMs(query: StreamExecution): Map[Long, Long] = query.recentProgress.toSeq.filter(_.durationMs.containsKey("addBatch"))
+    .map(p => p.batchId -> p.durationMs.asScala("triggerExecution").longValue).toMap
+
+  /**
    * Makes the batch after the one being planned run with `n` state partitions.
    *
    * Relies on Spark: the context of the next batch copies `offsetSeqMetadata` from this one. Spark logs it with the next batch's

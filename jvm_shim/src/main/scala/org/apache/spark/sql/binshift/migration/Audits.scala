@@ -54,15 +54,17 @@ private[binshift] final class Audits(query: MicroBatchExecution, sampled: Int) e
   def requireNone(): Unit = failed.foreach(throw _)
 
   /** The results for a migration, over the steps that this run has taken. */
-  def ofMigration(id: String, isAlive: String => Boolean): Option[AuditView] =
-    sum(synchronized(steps.values.filter(_.migration.contains(id)).map(_.view(isAlive)).toSeq))
+  def ofMigration(id: String): Option[AuditView] = sum(_.migration.contains(id))
 
   /** The results for the newest steps of the run. */
-  def all(isAlive: String => Boolean): Option[AuditView] = sum(synchronized(steps.values.map(_.view(isAlive)).toSeq))
+  def all: Option[AuditView] = sum(_ => true)
 
   def close(): Unit = AuditEndpoint.remove(query.runId.toString)
 
-  private def sum(views: Seq[AuditView]): Option[AuditView] = views.reduceOption(_ + _)
+  private def sum(ofSteps: StepAudit => Boolean): Option[AuditView] = {
+    lazy val executors = Executors.of(query.sparkSession.sparkContext)
+    synchronized(steps.values.filter(ofSteps).map(_.view(executors.isThere(_))).reduceOption(_ + _))
+  }
 
   private def failureOf(operator: Long, store: String, bin: Int, key: String, moved: Long): BinshiftException =
     BinshiftException("AUDIT_FAILED", "operator" -> operator, "bin" -> bin, "key" -> key, "epoch" -> (moved - 1)).migration(

@@ -1,7 +1,7 @@
 package org.apache.spark.sql.binshift.migration
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
+import org.apache.spark.sql.binshift.routing.RunState
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.{LogLine, Trace}
 import org.apache.spark.sql.binshift.internals.SparkInternals
@@ -17,24 +17,23 @@ import org.apache.spark.sql.binshift.internals.SparkInternals
  * As in [[Relocation]], a place is only a preference. A partition needs it for a single committed epoch: if Spark ran it on
  * another live executor, it stays there.
  *
- * Called under the router's lock: `enter` on the stream's thread while an epoch is planned, the rest by any thread.
+ * Called under the lock of the run, except for `partitions` and `total`: `enter` on the stream's thread while an epoch is planned, the
+ * rest by any thread.
  *
- * @param isBinned  whether an operator's stores use files that were fetched ahead
  * @param standbyOf the executors that have the files of a partition
  * @param fetches   whether files are fetched ahead
  */
 private[binshift] final class Evacuation(
-    query: MicroBatchExecution, isBinned: StateStoreWriter => Boolean, standbyOf: Int => Seq[String], fetches: Boolean)
-  extends Logging {
+    query: MicroBatchExecution, run: RunState, standbyOf: Int => Seq[String], fetches: Boolean) extends Logging {
   private val session = query.sparkSession
   private val warming = new Warming(query.sparkSessionForStream)
 
-  private var placed = Map.empty[Int, EvacuatedPlace]
+  @volatile private var placed = Map.empty[Int, EvacuatedPlace]
   /** Decommissioned executors whose partitions have got another place. */
   @volatile private var emptied = Set.empty[String]
   /** Executors for which it was logged that no other executor can take their partitions. */
   private var lamented = Set.empty[String]
-  private var count = 0L
+  @volatile private var count = 0L
 
   /** Partitions that are about to move. */
   def partitions: Set[Int] = placed.keySet
@@ -53,19 +52,18 @@ private[binshift] final class Evacuation(
    *
    * @param avoided executors on which nothing should be placed
    */
-  def look(operators: Seq[StateStoreWriter], n: Int, avoided: Set[String]): Unit =
-    fetchAhead(operators, look(operators, n, avoided, Executors.decommissioned(session.sparkContext)))
+  def look(avoided: Set[String]): Unit = fetchAhead(found(avoided))
 
   /** Returns the partitions that have got a place, with their new executors. */
-  private def look(
-      operators: Seq[StateStoreWriter], n: Int, avoided: Set[String], leaving: Set[String]): Seq[(Int, String)] = {
+  private def found(avoided: Set[String]): Seq[(Int, String)] = {
+    val leaving = Executors.decommissioned(session.sparkContext)
     emptied = emptied.intersect(leaving)
     val news = leaving -- emptied
     if (news.isEmpty && placed.isEmpty) Nil
     else {
       val executors = Executors.of(session.sparkContext)
       val targets = executors.live.keys.toSeq.filterNot(avoided)
-      val (kept, lost) = placed.partition { case (p, place) => p < n && executors.live.contains(place.executor) }
+      val (kept, lost) = placed.partition { case (p, place) => p < run.now.partitions && executors.live.contains(place.executor) }
       if (targets.isEmpty) {
         lament(news)
         Nil
@@ -74,7 +72,7 @@ private[binshift] final class Evacuation(
         placed = kept
         emptied ++= news
         lamented = lamented.intersect(leaving)
-        place(operators, n, leaving, lost.keySet, targets)
+        place(leaving, lost.keySet, targets)
       }
     }
   }
@@ -84,15 +82,16 @@ private[binshift] final class Evacuation(
    *
    * @param others partitions that a migration has placed at this epoch
    */
-  def enter(epoch: Long, operators: Seq[StateStoreWriter], n: Int, avoided: Set[String], others: Set[Int]): Unit = {
+  def enter(epoch: Long, avoided: Set[String], others: Set[Int]): Unit = {
     // It is too late now to fetch anything ahead.
-    look(operators, n, avoided, Executors.decommissioned(session.sparkContext))
+    found(avoided)
     if (placed.nonEmpty) {
       val executors = Executors.of(session.sparkContext)
       // In an epoch that was under way, Spark may have run some partitions wherever an executor was free.
-      placed = placed.filterNot { case (p, place) => place.askedAt.exists(_ < epoch) || isSettled(operators, p, executors) }
+      placed = placed.filterNot { case (p, place) => place.askedAt.exists(_ < epoch) || isSettled(p, executors) }
       placed = placed.map { case (p, place) =>
-        if (!others(p)) executors.live.get(place.executor).foreach(Placement.prefer(session, operators, p, place.executor, _))
+        if (!others(p))
+          executors.live.get(place.executor).foreach(Placement.prefer(session, run.now.operators, p, place.executor, _))
         p -> place.copy(askedAt = Some(epoch))
       }
     }
@@ -101,16 +100,15 @@ private[binshift] final class Evacuation(
 
   def close(): Unit = warming.close()
 
-  private def isSettled(operators: Seq[StateStoreWriter], partition: Int, executors: Executors): Boolean = {
-    val places = Placement.executorsOf(session, operators, partition)
+  private def isSettled(partition: Int, executors: Executors): Boolean = {
+    val places = Placement.executorsOf(session, run.now.operators, partition)
     places.nonEmpty && places.forall(executors.live.contains)
   }
 
   /** @param lost partitions whose new executor is gone as well */
-  private def place(
-      operators: Seq[StateStoreWriter], n: Int, leaving: Set[String], lost: Set[Int], targets: Seq[String])
-      : Seq[(Int, String)] = {
-    val places = (0 until n).map(Placement.executorsOf(session, operators, _))
+  private def place(leaving: Set[String], lost: Set[Int], targets: Seq[String]): Seq[(Int, String)] = {
+    val (operators, n) = (run.now.operators, run.now.partitions)
+    val places = Placement.placesOf(session, operators, n)
     val stranded = (0 until n).filter(p => !placed.contains(p) && (lost(p) || places(p).exists(leaving)))
     val others = (0 until n).filterNot(stranded.contains)
       .map(p => placed.get(p).map(place => Seq(place.executor)).getOrElse(places(p).toSeq))
@@ -126,12 +124,12 @@ private[binshift] final class Evacuation(
     found
   }
 
-  private def fetchAhead(operators: Seq[StateStoreWriter], found: Seq[(Int, String)]): Unit = if (fetches && found.nonEmpty) {
+  private def fetchAhead(found: Seq[(Int, String)]): Unit = if (fetches && found.nonEmpty) {
     val executors = Executors.of(session.sparkContext)
     warming.begin(for {
       (p, executor) <- found if !standbyOf(p).contains(executor)
       host <- executors.live.get(executor)
-      stores = operators.filter(isBinned).flatMap(Placement.stores(_, p)).map(_.storeId) if stores.nonEmpty
+      stores = run.now.binned.flatMap(Placement.stores(_, p)).map(_.storeId) if stores.nonEmpty
     } yield Warming.Target(p, executor, host, stores))
   }
 

@@ -3,9 +3,7 @@ package org.apache.spark.sql.binshift.migration
 import java.util.concurrent.{ScheduledExecutorService, ThreadPoolExecutor, TimeUnit}
 import java.util.concurrent.atomic.AtomicBoolean
 
-import scala.util.control.NonFatal
-
-import org.apache.spark.internal.Logging
+import org.apache.spark.sql.binshift.internals.OrWarn
 import org.apache.spark.util.ThreadUtils
 
 /**
@@ -15,13 +13,16 @@ import org.apache.spark.util.ThreadUtils
  * @param isDue whether there is something to do; must not wait for anything
  * @param act   does it, on a thread of its own, never twice at a time
  */
-private[binshift] final class ExecutorWatch(name: String, isDue: () => Boolean, act: () => Unit) extends Logging {
+private[binshift] final class ExecutorWatch(name: String, isDue: () => Boolean, act: () => Unit) extends OrWarn {
   import ExecutorWatch._
 
   private val isActing = new AtomicBoolean
   private val looking = Looks.scheduleWithFixedDelay(() => look(), PeriodMs, PeriodMs, TimeUnit.MILLISECONDS)
 
   def close(): Unit = looking.cancel(false)
+
+  /** Checks now, because something may have happened. Waits for nothing. */
+  def soon(): Unit = look()
 
   private def look(): Unit = guarded {
     if (isDue() && isActing.compareAndSet(false, true)) Acts.execute(() => actOnce())
@@ -32,10 +33,7 @@ private[binshift] final class ExecutorWatch(name: String, isDue: () => Boolean, 
     finally isActing.set(false)
 
   private def guarded(work: => Unit): Unit =
-    try work
-    catch {
-      case NonFatal(e) => logWarning(s"$name could not check which executors Spark decommissions; its next epoch checks again", e)
-    }
+    orWarn(s"$name could not check which executors Spark decommissions; its next epoch checks again")(work)
 }
 
 private object ExecutorWatch {
@@ -43,5 +41,5 @@ private object ExecutorWatch {
   private val PeriodMs = 250L
   private lazy val Looks: ScheduledExecutorService =
     ThreadUtils.newDaemonSingleThreadScheduledExecutor("binshift-executors")
-  private lazy val Acts: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("binshift-executors-act", 16)
+  private lazy val Acts: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("binshift-executors-act", 64)
 }

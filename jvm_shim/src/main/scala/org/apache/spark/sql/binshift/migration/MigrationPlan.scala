@@ -109,15 +109,20 @@ private[binshift] object MigrationPlan {
  * @param options     how it is carried out
  * @param cancelled   no further step is scheduled
  * @param stopped     why, unless a client has cancelled it
+ * @param from        of a rollback: the name of the entry with which it begins. Under another one it must not, even with the same table.
  * @param application the application that it was submitted to, whose executors the options name
  * @param file        the file in which it is kept. No other migration ever has this file, so deleting it can't hit another one.
  */
 private[binshift] final case class PlannedMigration(
     id: String, plan: MigrationPlan, json: JValue, options: MigrationOptions, cancelled: Boolean,
-    application: Option[String], file: String, stopped: Option[Stopped] = None) {
+    application: Option[String], file: String, stopped: Option[Stopped] = None,
+    from: Option[String] = None) {
 
   /** True if the steps that it has taken are undone once the last of them is over. */
   def rollsBack: Boolean = stopped.exists(_.rollsBack)
+
+  /** True if there is nothing to do. */
+  def isIdle: Boolean = plan.steps.isEmpty && !options.movesPartitions
 
   /**
    * The moves of step `index` and of following steps that can be copied at the same time. They end before the first step that moves a bin
@@ -187,23 +192,18 @@ private[binshift] object PlannedMigration {
 
   private def read(dir: ControlDir, file: String): Option[PlannedMigration] = dir.decoded(file) { json =>
     implicit val formats: Formats = DefaultFormats
-    val format = (json \ "format").extract[Int]
-    if (format != FormatVersion) {
-      throw BinshiftException("UNKNOWN_FORMAT", "file" -> file, "format" -> format).configuration(
-        s"$file has format $format; this binshift reads format $FormatVersion; use the binshift " +
-          s"version that wrote the checkpoint, or delete $file to abandon the migration")
-    }
+    ControlDir.requireFormat(json, file, FormatVersion, advice = s", or delete $file to abandon the migration")
     PlannedMigration((json \ "id").extract[String], MigrationPlan.fromJson(json \ "plan"), json \ "plan",
       MigrationOptions.fromJson(json \ "options"), (json \ "cancelled").extract[Boolean],
-      (json \ "application").extractOpt[String], file, Stopped.fromJson(json \ "stopped"))
+      (json \ "application").extractOpt[String], file, Stopped.fromJson(json \ "stopped"), (json \ "from").extractOpt[String])
   }
 
   def write(dir: ControlDir, m: PlannedMigration): Unit = {
     if (Trace.isOn) Trace("plan", dir.checkpoint, "migration" -> m.id, "file" -> m.file, "cancelled" -> m.cancelled)
     dir.write(m.file,
       ("format" -> FormatVersion) ~ ("id" -> m.id) ~ ("options" -> m.options.toJson) ~
-        ("cancelled" -> m.cancelled) ~ ("stopped" -> m.stopped.map(_.toJson)) ~ ("application" -> m.application) ~
-        ("plan" -> m.json))
+        ("cancelled" -> m.cancelled) ~ ("stopped" -> m.stopped.map(_.toJson)) ~ ("from" -> m.from) ~
+        ("application" -> m.application) ~ ("plan" -> m.json))
   }
 
   def delete(dir: ControlDir, m: PlannedMigration): Unit = {

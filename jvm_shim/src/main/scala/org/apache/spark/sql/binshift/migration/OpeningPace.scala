@@ -1,11 +1,5 @@
 package org.apache.spark.sql.binshift.migration
 
-import scala.jdk.CollectionConverters._
-
-import org.apache.spark.sql.binshift.realtime.RealTimeMode
-import org.apache.spark.sql.execution.streaming.ProcessingTimeTrigger
-import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
-
 /**
  * Decides how many new partitions one epoch opens: all of them, unless the epoch would take noticeably longer than others.
  *
@@ -35,31 +29,18 @@ private[binshift] object OpeningPace {
   private val EpochShare = 2
   private val MaxEpochs = 4
   /** In real-time mode, a batch is minutes long, and its pause doesn't depend on how many partitions are opened. */
-  private val AllAtOnce = OpeningPace(epochMs = 0, slackMs = Int.MaxValue, cores = Int.MaxValue, storeMs = 1)
+  val AllAtOnce: OpeningPace = OpeningPace(epochMs = 0, slackMs = Int.MaxValue, cores = Int.MaxValue, storeMs = 1)
 
   /**
-   * As of the latest epochs of `query`. Called on the stream's thread, while an epoch is planned.
-   *
-   * @param opened how many stores earlier epochs opened
+   * @param took       milliseconds that the latest epochs took
+   * @param intervalMs milliseconds between two triggers; 0 if they follow at once
+   * @param opened     how many stores earlier epochs opened
    */
-  def of(query: MicroBatchExecution, opened: Iterable[(Long, Int)]): OpeningPace = if (RealTimeMode.isOf(query)) AllAtOnce
-  else {
-    val took = epochsOf(query).toMap
+  def of(took: Map[Long, Long], intervalMs: Long, cores: Int, opened: Iterable[(Long, Int)]): OpeningPace = {
     val epochMs = median(took.values.toSeq).getOrElse(0L)
-    val intervalMs = query.trigger match {
-      case ProcessingTimeTrigger(ms) => ms
-      case _ => 0L
-    }
-    val cores = query.sparkSession.sparkContext.defaultParallelism
     val storeMs = for ((epoch, stores) <- opened.toSeq; ms <- took.get(epoch)) yield math.max(ms - epochMs, 0L) * cores / stores
     OpeningPace(epochMs, math.max(intervalMs - epochMs, 0L), cores, median(storeMs).getOrElse(StoreMs))
   }
-
-  /** The latest epochs that have ended, and how many milliseconds each took. */
-  def epochsOf(query: MicroBatchExecution): Seq[(Long, Long)] =
-    // Reports of triggers that found no data don't have this duration.
-    query.recentProgress.toSeq.filter(_.durationMs.containsKey("addBatch"))
-      .map(p => p.batchId -> p.durationMs.asScala("triggerExecution").longValue)
 
   private def median(values: Seq[Long]): Option[Long] = values.sorted.lift(values.size / 2)
 }

@@ -1,10 +1,10 @@
 package org.apache.spark.sql.binshift.migration
 
-import scala.util.control.NonFatal
-
 import org.apache.spark.{ExecutorAllocationClient, SparkContext}
-import org.apache.spark.internal.{config, Logging}
-import org.apache.spark.sql.binshift.internals.SparkInternals
+import org.apache.spark.internal.config
+import org.apache.spark.sql.binshift.internals.{CommittedEpoch, OrWarn, SparkInternals}
+import org.apache.spark.sql.binshift.routing.RunState
+import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 
 /**
@@ -16,15 +16,18 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
  * Relies on Spark: a cluster manager keeps no more executors than the requested total. An executor that is killed by request gets no
  * tasks from the call on, and its tasks don't count as failures.
  *
- * Called under the router's lock, except `requireOurs` and `request`, which may wait for the cluster manager, and methods that say that
- * they need none.
+ * Any thread may ask. Methods that don't say that they need no lock take that of the run, except `requireOurs` and `request`, which may
+ * wait for the cluster manager.
  *
  * @param others returns a query of the same application that asks for executors, too
  * @param inUse  returns executors with partitions of any query of the application; needs no lock
  */
 private[binshift] final class OwnExecutors(
-    context: SparkContext, others: () => Option[String], inUse: () => Set[String]) extends Logging {
+    query: MicroBatchExecution, run: RunState, relocation: Relocation, others: () => Option[String], inUse: () => Set[String])
+  extends OrWarn {
   import OwnExecutors._
+
+  private val context = query.sparkSession.sparkContext
 
   @volatile private var waiting = Set.empty[String]
   @volatile private var gone = Set.empty[String]
@@ -51,7 +54,7 @@ private[binshift] final class OwnExecutors(
     }
   }
 
-  /** Executors that were given back, or will be with the next epoch, as long as they exist. */
+  /** Executors that were given back, or will be with the next epoch, as long as they exist. Needs no lock. */
   def leaving: Set[String] = waiting ++ gone
 
   /** @throws BinshiftException if executors are not ours to ask for */
@@ -61,7 +64,7 @@ private[binshift] final class OwnExecutors(
       case _ if context.conf.get(config.DYN_ALLOCATION_ENABLED) =>
         Some(s"dynamic allocation decides on it; set ${config.DYN_ALLOCATION_ENABLED.key} to false")
       case (_: ExecutorAllocationClient, None) => None
-      case (_: ExecutorAllocationClient, Some(query)) => Some(s"query $query of this application does it already")
+      case (_: ExecutorAllocationClient, Some(other)) => Some(s"query $other of this application does it already")
       case _ => Some(s"the cluster manager of ${context.master} takes no requests")
     }
     why.foreach(refuse)
@@ -86,19 +89,31 @@ private[binshift] final class OwnExecutors(
     isTaken
   }
 
-  /** Gives executors back with the next epoch, or at once if no epoch `isUnderWay`. Returns those that stay after all. */
-  def giveBack(ids: Seq[String], isUnderWay: Boolean): Set[String] = {
-    waiting ++= ids
-    if (isUnderWay) Set.empty else enter()
+  /**
+   * Gives executors back as soon as no epoch needs them, and places no more partitions on them. Executors with partitions of any
+   * query stay. Returns those that will go, as far as is known.
+   */
+  def giveBack(ids: Seq[String]): Seq[String] = {
+    val unused = ids.filterNot(inUse())
+    run.synchronized {
+      val isUnderWay = run.now.epoch.exists(_ > CommittedEpoch.of(query))
+      relocation.avoid(unused)
+      waiting ++= unused
+      val kept = if (isUnderWay) Set.empty[String] else enter()
+      unused.filterNot(kept)
+    }
   }
 
-  /** Called while an epoch is planned, before its tasks begin. Returns executors that should have gone, but stay because they are used. */
-  def enter(): Set[String] = {
+  /**
+   * Called while an epoch is planned, before its tasks begin. Partitions may be placed again on executors that should have gone, but
+   * stay because they are used; returns these.
+   */
+  def enter(): Set[String] = run.synchronized {
     if (leaving.nonEmpty) {
       val executors = Executors.of(context)
       val ids = waiting.filter(executors.isThere)
-      waiting = Set.empty
       synchronized { gone = gone.filter(executors.isThere) ++ ids }
+      waiting = Set.empty
       if (ids.nonEmpty) {
         // Spark removes them from the scheduler at once, and then waits for the cluster manager, which a stream must not do.
         val asking = new Thread(() => killUnused(ids), "binshift-give-back")
@@ -107,22 +122,22 @@ private[binshift] final class OwnExecutors(
         asking.join(MaxWaitMs)
       }
     }
-    synchronized {
+    val stay = synchronized {
       val stay = kept
       kept = Set.empty
       stay
     }
+    relocation.admit(stay)
+    stay
   }
 
   /** Kills those that are still unused, because another query may have placed partitions there meanwhile. */
   private def killUnused(ids: Set[String]): Unit =
-    try {
+    orWarn(s"executors ${ids.toSeq.sorted.mkString(", ")} could not be given back") {
       val used = ids.intersect(inUse())
       // Done first, because tasks of the next epoch may come there soon.
       try if (used != ids) kill((ids -- used).toSeq.sorted)
       finally if (used.nonEmpty) keep(used)
-    } catch {
-      case NonFatal(e) => logWarning(s"executors ${ids.toSeq.sorted.mkString(", ")} could not be given back", e)
     }
 
   private def keep(ids: Set[String]): Unit = {

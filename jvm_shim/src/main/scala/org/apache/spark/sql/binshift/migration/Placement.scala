@@ -4,6 +4,7 @@ import java.util.UUID
 
 import org.apache.spark.scheduler.{ExecutorCacheTaskLocation, TaskLocation}
 import org.apache.spark.sql.binshift.internals.SparkInternals
+import org.apache.spark.sql.binshift.routing.PlannedEpoch
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
 import org.apache.spark.sql.execution.streaming.state.{StateStoreId, StateStoreProviderId}
@@ -62,6 +63,10 @@ private[binshift] object Placement {
     }
   }
 
+  /** The executors of each of `n` partitions. */
+  def placesOf(session: SparkSession, operators: Seq[StateStoreWriter], n: Int): IndexedSeq[Set[String]] =
+    (0 until n).map(executorsOf(session, operators, _))
+
   /** The executors that have a store of a partition, over the operators that run it. */
   def executorsOf(session: SparkSession, operators: Seq[StateStoreWriter], partition: Int): Set[String] =
     operators.flatMap(stores(_, partition)).flatMap(executorOf(session, _)).toSet
@@ -84,7 +89,7 @@ private[binshift] object Placement {
   def leaveLost(
       session: SparkSession, operators: Seq[StateStoreWriter], n: Int, isThere: String => Boolean, live: Map[String, String])
       : Boolean = {
-    val places = (0 until n).map(executorsOf(session, operators, _))
+    val places = placesOf(session, operators, n)
     val lost = places.flatten.toSet.filterNot(isThere)
     val found = spread(places.indices.filter(places(_).exists(lost)), live.keys.toSeq, places.map(on => (on -- lost).toSeq))
     found.foreach { case (p, executor) => rescue(session, operators, p, lost, executor, live(executor)) }
@@ -136,3 +141,17 @@ private[binshift] object Placement {
 private[binshift] final case class PlacementSnapshot(
     executors: Seq[String], partitions: Seq[Seq[String]], decommissioned: Seq[String], leaving: Seq[String],
     excluded: Seq[String])
+
+private[binshift] object PlacementSnapshot {
+
+  /**
+   * @param ending  executors that are about to go
+   * @param leaving executors on which nothing should be placed
+   */
+  def of(session: SparkSession, now: PlannedEpoch, ending: Set[String], leaving: Set[String]): PlacementSnapshot = {
+    val executors = Executors.of(session.sparkContext)
+    val places = Placement.placesOf(session, now.operators, now.tables.current.fold(0)(_.table.partitions))
+    PlacementSnapshot(executors.live.keys.toSeq.filterNot(ending), places.map(_.toSeq.sorted),
+      (executors.decommissioned ++ executors.excluded).toSeq.sorted, leaving.toSeq.sorted, executors.excluded.toSeq.sorted)
+  }
+}

@@ -1,7 +1,7 @@
 package org.apache.spark.sql.binshift.migration
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
+import org.apache.spark.sql.binshift.routing.RunState
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 
 /**
@@ -15,7 +15,8 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
  * A partition has arrived when an epoch for which it was asked to move is committed, and the coordinator still has it at the new place.
  * Each task reports its stores, so otherwise the coordinator would have another executor by then.
  *
- * Called under the router's lock: `enter` on the stream's thread while an epoch is planned, the rest by any thread.
+ * Called under the lock of the run, except for questions that say otherwise: `enter` on the stream's thread while an epoch is planned,
+ * the rest by any thread.
  *
  * Partitions of executors that Spark decommissions move without a migration ([[Evacuation]]), but if a migration wants them somewhere,
  * that counts. Partitions whose executor is lost get another one before their next tasks begin, because a task would wait in vain for
@@ -23,23 +24,20 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
  *
  * @param standbyOf the executors that have the files of a partition
  * @param maxEpochs for how many epochs a partition is asked to move, unless its executor is drained
- * @param isBinned  whether an operator's stores use files that were fetched ahead
  * @param evacuates whether executors that Spark decommissions are drained
  * @param isRealTime whether all tasks of a batch run at once. If so, nothing is fetched ahead, because the job that asks for it would
  *                  take slots of the next batch. And no task waits longer for its executor, because a full executor stays full until
  *                  the batch ends.
  */
 private[binshift] final class Relocation(
-    query: MicroBatchExecution, maxEpochs: Int, isBinned: StateStoreWriter => Boolean, evacuates: Boolean,
-    standbyOf: Int => Seq[String], isRealTime: Boolean) extends Logging {
+    query: MicroBatchExecution, run: RunState, maxEpochs: Int, evacuates: Boolean, standbyOf: Int => Seq[String],
+    isRealTime: Boolean) extends Logging {
   import Relocation._
 
   private val session = query.sparkSession
   private val warming = new Warming(query.sparkSessionForStream)
-  private val evacuation = new Evacuation(query, isBinned, standbyOf, fetches = !isRealTime)
+  private val evacuation = new Evacuation(query, run, standbyOf, fetches = !isRealTime)
 
-  private var operators = Seq.empty[StateStoreWriter]
-  private var partitions = 0
   /** The executors of each partition, according to the coordinator when `seen` was the newest committed epoch. */
   private var places = IndexedSeq.empty[Set[String]]
   private var seen = -1L
@@ -56,7 +54,7 @@ private[binshift] final class Relocation(
   private var receivers = Seq.empty[String]
   private var notBefore = 0L
   private var isPrepared = false
-  private var left = Set.empty[Int]
+  @volatile private var left = Set.empty[Int]
   /** True while a migration wants something, which was first asked for at the epoch `since`. */
   private var isUnderWay = false
   private var since: Option[Long] = None
@@ -70,17 +68,17 @@ private[binshift] final class Relocation(
   def leavingWith(options: MigrationOptions): Set[String] =
     avoided -- options.places.values -- options.placeOn ++ options.vacate
 
-  /** How many partitions have not arrived yet where they are wanted, as of the last look. */
+  /** How many partitions have not arrived yet where they are wanted, as of the last look. Needs no lock. */
   def misplaced: Int = (left ++ evacuation.partitions).size
 
-  /** How many partitions have left executors that Spark decommissions, or are on their way. */
+  /** How many partitions have left executors that Spark decommissions in this run, or are on their way. Needs no lock. */
   def evacuated: Long = evacuation.total
 
   /** True if [[evacuate]] has something to do. Waits for nothing, and needs no lock. */
   def isEvacuationDue: Boolean = evacuates && evacuation.isDue
 
   /** Checks between two epochs whether Spark decommissions executors, so that files of their partitions are fetched meanwhile. */
-  def evacuate(): Unit = evacuation.look(operators, partitions, avoided)
+  def evacuate(): Unit = evacuation.look(avoided)
 
   /** Places no more partitions on executors that are about to go. */
   def avoid(executors: Seq[String]): Unit = {
@@ -135,9 +133,7 @@ private[binshift] final class Relocation(
   }
 
   /** Tells Spark where partitions are wanted at `epoch`, whose tasks have not begun. */
-  def enter(epoch: Long, planOperators: Seq[StateStoreWriter], n: Int): Unit = {
-    operators = planOperators
-    partitions = n
+  def enter(epoch: Long): Unit = {
     // The executor to be emptied may go before its migration has begun.
     if (wanted.nonEmpty || avoided.nonEmpty || isUnderWay && since.isEmpty) {
       val executors = Executors.of(session.sparkContext)
@@ -154,7 +150,7 @@ private[binshift] final class Relocation(
     }
     if (evacuates) {
       val asked = wanted.collect { case (p, w) if w.askedAt.contains(epoch) => p }.toSet
-      evacuation.enter(epoch, operators, n, avoided, asked)
+      evacuation.enter(epoch, avoided, asked)
     }
     holdOrRelease()
   }
@@ -227,12 +223,12 @@ private[binshift] final class Relocation(
   private def fetchAhead(executors: Executors): Unit = warming.begin(for {
     (p, w) <- wanted.toSeq.sortBy(_._1) if w.asked == 0 && !warming.hasOrdered(p, w.executor)
     if placesOf(p).exists(executors.live.contains)
-    stores = operators.filter(isBinned).flatMap(Placement.stores(_, p)).map(_.storeId) if stores.nonEmpty
+    stores = run.now.binned.flatMap(Placement.stores(_, p)).map(_.storeId) if stores.nonEmpty
   } yield Warming.Target(p, w.executor, executors.live(w.executor), stores))
 
   /** Asks where partitions are, once for each store. */
   private def see(committed: Long): Unit = {
-    places = (0 until partitions).map(Placement.executorsOf(session, operators, _))
+    places = Placement.placesOf(session, operators, partitions)
     seen = committed
   }
 
@@ -242,6 +238,10 @@ private[binshift] final class Relocation(
     val remaining = drained.toSeq.flatMap(e => (0 until partitions).filter(placesOf(_)(e)))
     left = wanted.keySet ++ remaining
   }
+
+  private def operators = run.now.operators
+
+  private def partitions = run.now.partitions
 
   private def isAvoided(partition: Int): Boolean = avoided.nonEmpty && placesOf(partition).exists(avoided)
 

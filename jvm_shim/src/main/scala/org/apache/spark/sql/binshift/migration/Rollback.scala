@@ -6,8 +6,8 @@ import org.json4s.JsonDSL._
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{Move, RoutingEntry, RoutingTable}
 
 /**
- * Undoes a migration by another one, which goes back over the tables that it has led to, one by one. To the rest of the driver, it is
- * a migration like any other.
+ * Undoes a migration by another one, which takes the same steps back, the last one first. To the rest of the driver, it is a migration
+ * like any other.
  */
 private[binshift] object Rollback {
   /** The name of the strategy on demand, which the routing log has for each of its steps. */
@@ -17,41 +17,47 @@ private[binshift] object Rollback {
   /** The id of the migration that undoes `migration`. A client that has lost sight of one finds it by the other. */
   def idOf(migration: String): String = migration + Suffix
 
+  /** True if the migration undoes another one. */
+  def is(migration: String): Boolean = migration.endsWith(Suffix)
+
   /** The migration that `migration` undoes, or else this one. */
   def undoneBy(migration: String): String = migration.stripSuffix(Suffix)
 
   /**
-   * The plan from `now` back to `source`, over the tables in between. It has no steps if nothing has changed.
+   * The steps that lead back.
    *
-   * @param source the table before the migration's first step
-   * @param taken  the tables to which its steps have led, one after the other
-   * @param now    the table in force: the last one, or one with partitions that were opened for the next step
+   * @param source partitions before the first step
+   * @param taken  the steps that were taken
+   * @param now    partitions now, which may have been opened for the next step
    */
-  def plan(
-      source: RoutingTable, taken: Seq[RoutingTable], now: RoutingTable, strategy: String, gap: Int, isOnDemand: Boolean)
-      : MigrationPlan = {
-    val back = now +: (source +: taken).dropRight(if (taken.isEmpty) 0 else 1).reverse
-    val steps = back.zip(back.drop(1)).filter { case (from, to) => from != to }.map { case (from, to) =>
-      Step(to.partitions, from.assignment.indices.collect {
-          case bin if from.assignment(bin) != to.assignment(bin) => Move(bin, from.assignment(bin), to.assignment(bin))
-        })
-    }
-    MigrationPlan(now, steps.toIndexedSeq, strategy, gap, isOnDemand)
-  }
+  def steps(source: Int, taken: Seq[Step], now: Int): IndexedSeq[Step] =
+    if (taken.isEmpty) IndexedSeq(Step(source, Nil)).filter(_.partitions != now)
+    else taken.zip(source +: taken.map(_.partitions)).reverse.map { case (step, before) =>
+      Step(before, step.moves.map(m => Move(m.bin, m.target, m.source)))
+    }.toIndexedSeq
+
+  /** The step that leads from one table to the next. */
+  def stepBetween(from: RoutingTable, to: RoutingTable): Step = Step(to.partitions,
+    from.assignment.indices.collect {
+      case bin if from.assignment(bin) != to.assignment(bin) => Move(bin, from.assignment(bin), to.assignment(bin))
+    })
 
   /**
-   * The migration that undoes what `m` has done, if it has done anything.
+   * The migration that undoes what `m` has done; `None` if the table in force isn't the one to which its steps have led, for example
+   * because the checkpoint was wound back. It has no steps if there is nothing to undo.
    *
    * @param taken steps that were taken
-   * @param now   the entry in force; its table may have partitions that were opened for the next step
    */
   def of(m: PlannedMigration, taken: Int, now: RoutingEntry): Option[PlannedMigration] = {
-    val tables = m.plan.steps.take(taken).scanLeft(m.plan.source)((table, s) => table.moved(s.moves, s.partitions))
-    val back = plan(m.plan.source, tables.tail, now.table, m.plan.strategy, m.plan.gap, m.plan.isOnDemand)
-    Option.when(back.steps.nonEmpty && tables.last.assignment == now.table.assignment)(
+    val done = m.plan.steps.take(taken)
+    val owners = m.plan.source.assignment.toArray
+    for (step <- done; move <- step.moves) owners(move.bin) = move.target
+    Option.when(now.table.assignment == owners.toSeq) {
+      val back = m.plan.copy(source = now.table, steps = steps(m.plan.source.partitions, done, now.table.partitions))
       m.copy(id = idOf(m.id), plan = back, json = back.toJson(now.epoch),
         options = MigrationOptions(isPrepared = m.options.isPrepared), cancelled = false, stopped = None,
-        file = PlannedMigration.fileOf(idOf(m.id))))
+        file = PlannedMigration.fileOf(idOf(m.id)), from = Some(now.name.render))
+    }
   }
 }
 
@@ -60,18 +66,20 @@ private[binshift] object Rollback {
  *
  * @param why       as a clause, for people
  * @param rollsBack whether the steps that it has taken are undone
+ * @param taken     steps that were taken, or durable, at that time. If a later run has taken more, the note comes from a run that had
+ *                  been replaced, and doesn't count.
  */
-private[binshift] final case class Stopped(why: String, rollsBack: Boolean) {
-  def toJson: JValue = ("why" -> why) ~ ("rolls_back" -> rollsBack)
+private[binshift] final case class Stopped(why: String, rollsBack: Boolean, taken: Int) {
+  def toJson: JValue = ("why" -> why) ~ ("rolls_back" -> rollsBack) ~ ("taken" -> taken)
 }
 
 private[binshift] object Stopped {
   /** To be undone, by hand. */
-  val Asked: Stopped = Stopped("somebody asked for it", rollsBack = true)
+  def asked(taken: Int): Stopped = Stopped("somebody asked for it", rollsBack = true, taken)
 
   def fromJson(json: JValue): Option[Stopped] = {
     implicit val formats: Formats = DefaultFormats
-    (json \ "why").extractOpt[String].map(Stopped(_, (json \ "rolls_back").extract[Boolean]))
+    (json \ "why").extractOpt[String].map(Stopped(_, (json \ "rolls_back").extract[Boolean], (json \ "taken").extract[Int]))
   }
 }
 
@@ -153,11 +161,14 @@ private[binshift] object EpochGuard {
  */
 private[migration] final class MigrationLimits {
   private var long = Map.empty[Long, Double]
+  /** The first epoch that counts: the one that was being planned when a step could first be decided. */
+  private var first = Option.empty[Long]
   private var isLate = false
 
   /** Forgets what it has seen of another migration. */
   def begin(): Unit = {
     long = Map.empty
+    first = None
     isLate = false
   }
 
@@ -177,17 +188,18 @@ private[migration] final class MigrationLimits {
    */
   def stopped(m: PlannedMigration, nowMs: Long, next: Long, last: Option[(Long, Long)], taken: Int): Option[Stopped] = {
     val steps = s"$taken of ${m.plan.steps.size} steps"
-    for (g <- m.options.guard; (epoch, ms) <- last if ms > g.longestMs) long += epoch -> ms / 1000.0
+    first = first.orElse(Some(next - 1))
+    for (g <- m.options.guard; (epoch, ms) <- last if first.exists(_ <= epoch) && ms > g.longestMs) long += epoch -> ms / 1000.0
     val late = m.options.deadline.filter(d => d.onTimeout != Deadline.Finish && d.hasPassed(nowMs, next))
-      .map(d => Stopped(s"its deadline of $d passed after $steps", d.onTimeout == Deadline.Rollback))
+      .map(d => Stopped(s"its deadline of $d passed after $steps", d.onTimeout == Deadline.Rollback, taken))
     val slow = m.options.guard.filter(long.size >= _.epochs).map(g =>
       Stopped(
         s"${long.size} epochs took longer than the $g of its guard, up to ${f"${long.values.max}%.1f"} s, after $steps",
-        rollsBack = true))
+        rollsBack = true, taken))
     late.orElse(slow)
   }
 
   /** How long the last epoch took, in seconds, if that was longer than `m` allows. */
   def tooLong(m: PlannedMigration, last: Option[(Long, Long)]): Option[Double] =
-    for (g <- m.options.guard; (_, ms) <- last if ms > g.longestMs) yield ms / 1000.0
+    for (g <- m.options.guard; (epoch, ms) <- last if first.exists(_ <= epoch) && ms > g.longestMs) yield ms / 1000.0
 }

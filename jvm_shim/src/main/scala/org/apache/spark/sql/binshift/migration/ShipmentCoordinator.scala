@@ -20,7 +20,7 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
  * An order is announced from the epoch whose commits it copies to the epoch of its last step. Orders end with the run, because the
  * executors of another run have none of the copies.
  *
- * Called on the stream's thread, under the router's lock.
+ * Called on the stream's thread, under the lock of the run.
  */
 private[binshift] final class ShipmentCoordinator(query: MicroBatchExecution, dir: ControlDir) extends Logging {
   private var open = Seq.empty[OpenOrder]

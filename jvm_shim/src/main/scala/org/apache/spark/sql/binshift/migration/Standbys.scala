@@ -3,14 +3,12 @@ package org.apache.spark.sql.binshift.migration
 import java.util.concurrent.{ThreadPoolExecutor, TimeUnit}
 import java.util.concurrent.atomic.AtomicBoolean
 
-import scala.util.control.NonFatal
-
 import org.apache.hadoop.conf.Configuration
 
 import org.apache.spark.broadcast.Broadcast
-import org.apache.spark.internal.Logging
 import org.apache.spark.scheduler.{SparkListener, SparkListenerExecutorRemoved}
-import org.apache.spark.sql.binshift.internals.{Broadcasts, CommittedEpoch, SparkInternals}
+import org.apache.spark.sql.binshift.internals.{Broadcasts, CommittedEpoch, OrWarn, SparkInternals}
+import org.apache.spark.sql.binshift.statistics.StatisticsSnapshot
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
@@ -38,7 +36,7 @@ import org.apache.spark.util.{SerializableConfiguration, ThreadUtils}
 private[binshift] final class Standbys(
     query: MicroBatchExecution, count: Int, conf: StandbyConf, avoided: () => Set[String],
     hasState: (StateStoreWriter, Int) => Boolean)
-  extends StandbyListener with Logging {
+  extends StandbyListener with OrWarn {
   import Standbys._
 
   private val session = query.sparkSession
@@ -68,8 +66,7 @@ private[binshift] final class Standbys(
 
   /** Held during a look. */
   private val looks = new Object
-  private val isLooking = new AtomicBoolean
-  private val isLookWanted = new AtomicBoolean
+  @volatile private var isLookDue = false
   private lazy val hadoopConf: Broadcast[SerializableConfiguration] =
     context.broadcast(new SerializableConfiguration(session.sessionState.newHadoopConf()))
 
@@ -77,7 +74,11 @@ private[binshift] final class Standbys(
     override def onExecutorRemoved(removed: SparkListenerExecutorRemoved): Unit = lookSoon()
   }
   // Polls, because a stage whose tasks were lost begins again after a fifth of a second, and events may be late.
-  private val watch = new ExecutorWatch(s"query ${query.id}", () => isLost, () => look())
+  private val watch = new ExecutorWatch(s"query ${query.id}", () => isLookDue || isLost,
+    () => {
+      isLookDue = false
+      guarded(look())
+    })
 
   StandbyEndpoint.add(runId, this)
   context.addSparkListener(removals)
@@ -103,6 +104,11 @@ private[binshift] final class Standbys(
     if (isLost) guarded(look()) else if (isDue) lookSoon()
   }
 
+  private def lookSoon(): Unit = {
+    isLookDue = true
+    watch.soon()
+  }
+
   /** The live executors that have a standby of a partition, best one first. */
   def of(partition: Int): Seq[String] = synchronized {
     val live = known
@@ -119,6 +125,12 @@ private[binshift] final class Standbys(
       }
     })
   }
+
+  /** The statistics with the standbys of each operator. */
+  def shownIn(s: StatisticsSnapshot): StatisticsSnapshot = s.copy(operators = s.operators.map { o =>
+    val ofOperator = views(_ == o.id)
+    o.copy(standbys = (0 until s.table.partitions).map(ofOperator.getOrElse(_, Nil).map(v => v.executor -> v.lag)))
+  })
 
   /** How many partitions went to their standbys in this run. */
   def takenOver: Long = synchronized(taken)
@@ -151,20 +163,8 @@ private[binshift] final class Standbys(
 
   private def known: Option[collection.Set[String]] = Executors.known(context)
 
-  private def lookSoon(): Unit = {
-    isLookWanted.set(true)
-    if (isLooking.compareAndSet(false, true)) Looks.execute { () =>
-      try while (isLookWanted.getAndSet(false)) guarded(look())
-      finally {
-        isLooking.set(false)
-        if (isLookWanted.get) lookSoon()
-      }
-    }
-  }
-
   private def guarded(work: => Unit): Unit =
-    try work
-    catch { case NonFatal(e) => logWarning(s"query ${query.id}: standbys could not be planned; the next epoch tries again", e) }
+    orWarn(s"query ${query.id}: standbys could not be planned; the next epoch tries again")(work)
 
   /** Gives the partitions of lost executors to their standbys, and plans standbys again. */
   private def look(): Unit = looks.synchronized {
@@ -190,7 +190,7 @@ private[binshift] final class Standbys(
         beginning ++= silent
         silent
       }
-      if (unasked.nonEmpty) Looks.execute(() => guarded(begin(unasked.map(e => e -> hosts(e)).toMap)))
+      if (unasked.nonEmpty) Jobs.execute(() => guarded(begin(unasked.map(e => e -> hosts(e)).toMap)))
     }
   }
 
@@ -263,14 +263,14 @@ private[binshift] final class Standbys(
   }
 }
 
-private[binshift] object Standbys extends Logging {
+private[binshift] object Standbys extends OrWarn {
   /** How often it looks where partitions run, even if nothing is known to have changed. */
   private val LookNs = TimeUnit.SECONDS.toNanos(30)
   /** An executor that hasn't asked for this many intervals is told to do so again. */
   private val SilentIntervals = 12L
   private val MinSilenceNs = TimeUnit.SECONDS.toNanos(30)
 
-  private lazy val Looks: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("binshift-standbys", 16)
+  private lazy val Jobs: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("binshift-standbys", 16)
 
   private val isSaid = new AtomicBoolean
 

@@ -10,11 +10,9 @@ import org.apache.spark.sql.binshift.retention.SourceCheck
  * of the next two. So the answer is there by the time it is needed, unless the checkpoint is slow. In that case the step waits, but
  * only for some epochs, because a query whose files can't be listed must still be able to change.
  *
- * Called under the router's lock.
- *
- * @param stores the stores of the epoch planned last; `None` before the first
+ * Called under the lock of the run.
  */
-private[binshift] final class StepSources(check: SourceCheck, stores: () => Option[SourceCheck.Stores]) extends Logging {
+private[binshift] final class StepSources(check: SourceCheck) extends Logging {
   import StepSources._
 
   /** Number of epochs in a row without an answer. */
@@ -23,7 +21,7 @@ private[binshift] final class StepSources(check: SourceCheck, stores: () => Opti
   /** Begins to check the sources of step `index` and of the step after it, if there are any. Returns at once. */
   def look(m: PlannedMigration, index: Int): Unit = {
     val steps = m.plan.steps.slice(index, index + AtOnce)
-    if (steps.nonEmpty) check.look(stores(), m.id, index, index + steps.size, steps.flatMap(_.moves).map(_.bin).toSet)
+    if (steps.nonEmpty) check.look(m.id, index, index + steps.size, steps.flatMap(_.moves).map(_.bin).toSet)
   }
 
   /** Describes the files that the checkpoint is known to lack for rebuilding partitions. Checks nothing itself. */

@@ -23,7 +23,7 @@ import org.apache.spark.util.{SerializableConfiguration, ThreadUtils}
  * background, and puts a block when the files are complete (see [[WarmStore]]). If anything goes wrong, the partition moves without
  * its files.
  *
- * Called under the router's lock; the jobs run on a thread of their own.
+ * Called under the lock of the run; the jobs run on a thread of their own.
  */
 private[binshift] final class Warming(session: SparkSession) extends Logging {
   import Warming._

@@ -3,9 +3,7 @@ package org.apache.spark.sql.binshift.query
 import java.util.UUID
 import java.util.concurrent.{ConcurrentHashMap, Future}
 
-import scala.util.control.NonFatal
-
-import org.apache.spark.internal.Logging
+import org.apache.spark.sql.binshift.internals.OrWarn
 import org.apache.spark.sql.binshift.statistics.QueryStatistics
 import org.apache.spark.util.ThreadUtils
 
@@ -15,7 +13,7 @@ import org.apache.spark.util.ThreadUtils
  *
  * Thread-safe.
  */
-private[binshift] object EndingRuns extends Logging {
+private[binshift] object EndingRuns extends OrWarn {
   private val closing = ConcurrentHashMap.newKeySet[QueryRouter]()
   private lazy val Threads = ThreadUtils.newDaemonCachedThreadPool("binshift-ending-runs", 16)
 
@@ -40,11 +38,9 @@ private[binshift] object EndingRuns extends Logging {
 
   private def submit(runId: UUID)(body: => Unit): Future[_] = {
     val ends: Runnable = () =>
-      try body
-      catch {
-        case NonFatal(e) => logWarning(s"the end of run $runId could not be recorded; the next start takes longer, because it " +
-              "searches for state of lost epochs", e)
-      }
+      orWarn(
+        s"the end of run $runId could not be recorded; the next start takes longer, because it searches for state of lost epochs")(
+        body)
     Threads.submit(ends)
   }
 }

@@ -3,7 +3,7 @@ package org.apache.spark.sql.binshift.query
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.binshift.internals.SparkInternals
 import org.apache.spark.sql.binshift.migration.PlannedMigration
-import org.apache.spark.sql.binshift.realtime.RealTimeMode
+import org.apache.spark.sql.binshift.realtime.EpochProtocol
 import org.apache.spark.sql.binshift.retention.LostState
 import org.apache.spark.sql.binshift.routing.{BinsSetting, EntryInForce, RoutingEntries, StatefulOperators}
 import org.apache.spark.sql.binshift.stock.TakeoverEpochs
@@ -24,9 +24,10 @@ import org.apache.spark.sql.internal.SQLConf
  * changed that the other driver may rely on: a repeated epoch (`isAgain`) keeps the existing layout and table, and no state is
  * deleted that may have been made by a run that continues from what the logs have.
  *
- * Called on the stream's thread, under the router's lock.
+ * Called on the stream's thread, under the lock of the run.
  */
-private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: ControlDir, entries: RoutingEntries) extends Logging {
+private[binshift] final class FirstEpoch(
+    query: MicroBatchExecution, dir: ControlDir, entries: RoutingEntries, protocol: EpochProtocol) extends Logging {
   private val lost = new LostState(query, dir)
   private def conf = query.sparkSessionForStream.sessionState.conf
 
@@ -38,7 +39,7 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
     // Read first: if a run claims its place after this, the claim of this run fails.
     val history = RunHistory.read(dir)
     // In real-time mode, an epoch is logged when it ends, so the logs don't show whether another run is in the middle of it.
-    val isRealTime = RealTimeMode.isOf(query)
+    val isRealTime = protocol.isRealTime
     val logged = query.offsetLog.get(epoch)
     val loggedAt = logged.flatMap(SparkInternals.loggedAtMs)
     val begunBefore = history.begunWith(epoch, loggedAt)
@@ -78,7 +79,7 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
       if (!isLogged) requireIdsOf(before, epoch, layout, operators)
       Opening(layout, stored, entry, isEntryNew = false, isAgain)
     }
-    SparkInternals.requireNewest(query, if (isRealTime) epoch - 1 else epoch, epoch)
+    SparkInternals.requireNewest(query, protocol.newestLogged(epoch), epoch)
     sayOfStrays(opening.entry)
     opening.copy(
       history = history,
@@ -146,7 +147,7 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
       "epoch" -> run.epoch,
       "logged_at" -> run.loggedAtMs, "entry" -> run.began._2.render, "again" -> opening.isAgain,
       "bins" -> opening.layout.bins, "taken_over_at" -> opening.layout.takenOverAt,
-      "real_time" -> RealTimeMode.isOf(query), "retained" -> conf.minBatchesToRetain,
+      "real_time" -> protocol.isRealTime, "retained" -> conf.minBatchesToRetain,
       "format" -> conf.getConf(SQLConf.STATE_STORE_CHECKPOINT_FORMAT_VERSION))
     if (opening.isEntryNew) entries.write(opening.entry)
     val claim = RunHistory.claim(dir, opening.history, run).getOrElse(throw anotherRun("began while this one looked at"))

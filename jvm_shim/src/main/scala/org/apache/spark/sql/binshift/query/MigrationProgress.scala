@@ -5,7 +5,6 @@ import org.json4s.JsonDSL._
 
 import org.apache.spark.sql.binshift.internals.CommittedEpoch
 import org.apache.spark.sql.binshift.migration.{AuditView, CopyForecast, Reason, Rollback, Stopped}
-import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 
 /**
@@ -26,18 +25,18 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
  * @param rollbackId     the migration that undoes it, or has undone it
  */
 private[binshift] final case class MigrationProgress(
-    state: String, stepsDone: Int, scheduledEpoch: Option[Long], earliestEpoch: Option[Long], committedEpoch: Long,
-    awaited: Option[Long], givenUp: Option[Long], misplaced: Option[Int], forecast: Option[CopyForecast],
-    waits: Option[Reason] = None, audit: Option[AuditView] = None,
-    notCopied: Option[String] = None, stopped: Option[Stopped] = None, rollbackId: Option[String] = None) {
+    state: String, stepsDone: Int, committedEpoch: Long, scheduledEpoch: Option[Long] = None,
+    earliestEpoch: Option[Long] = None, awaited: Option[Long] = None, givenUp: Option[Long] = None,
+    misplaced: Option[Int] = None, forecast: Option[CopyForecast] = None, waits: Option[Reason] = None,
+    audit: Option[AuditView] = None, notCopied: Option[String] = None, stopped: Option[Stopped] = None,
+    rollbackId: Option[String] = None) {
 
   def toJson: JObject = ("state" -> state) ~ ("steps_done" -> stepsDone) ~ ("scheduled_epoch" -> scheduledEpoch) ~
     ("earliest_epoch" -> earliestEpoch) ~ ("committed_epoch" -> committedEpoch) ~ ("bins_awaited" -> awaited) ~
     ("forecast" -> forecast.map(_.toJson)) ~ ("bins_given_up" -> givenUp) ~ ("misplaced" -> misplaced) ~
     ("waits" -> waits.map(_.text)) ~ ("audit" -> audit.map(_.toJson)) ~ ("not_copied" -> notCopied) ~
-    ("undone" -> stopped.filter(_.rollsBack && state.startsWith("roll")).map(_.why)) ~ ("ended_because" -> stopped.filterNot(
-      _.rollsBack).map(_.why)) ~
-    ("rollback_id" -> rollbackId) ~
+    ("undone" -> stopped.filter(_.rollsBack && state.startsWith("roll")).map(_.why)) ~
+    ("ended_because" -> stopped.filterNot(_.rollsBack).map(_.why)) ~ ("rollback_id" -> rollbackId) ~
     // Deprecated: gone in 0.2.
     ("waits_because" -> waits.collect { case Reason.Trouble(what) => what })
 }
@@ -50,69 +49,60 @@ private[binshift] object MigrationProgress {
    *
    * @throws BinshiftException if no such migration is known
    */
-  def of(query: MicroBatchExecution, router: QueryRouter, id: String): MigrationProgress = find(query, router, id).getOrElse(
+  def of(router: QueryRouter, id: String): MigrationProgress = find(router, id).getOrElse(
     throw BinshiftException("NO_MIGRATION", "migration_id" -> id).migration(
-      s"query ${query.id} knows no migration $id, and its routing log has no step of it any more; the query's history shows " +
+      s"query ${router.query.id} knows no migration $id, and its routing log has no step of it any more; the query's history shows " +
         "the steps of other migrations, and its routing table where the bins are now"))
 
   /** `None` if no such migration is known. */
-  def find(query: MicroBatchExecution, router: QueryRouter, id: String): Option[MigrationProgress] = {
-    router.finishIfDone()
+  def find(router: QueryRouter, id: String): Option[MigrationProgress] = {
     val s = router.snapshot()
     // An accepted migration is one of these until it is over, even if an earlier run accepted it.
-    if (s.outcomes.exists(_.id == id) || s.migration.exists(_.id == id)) Some(known(query, router, s, id))
-    else router.historyOf(id).lastOption.flatMap(_.step).map { last =>
-      val steps = last.index + 1
-      val undo = undoing(query, router, s, id)
-      MigrationProgress(
-        state = undo.getOrElse(if (steps == last.steps) "finished" else "cancelled"),
-        stepsDone = steps,
-        scheduledEpoch = None,
-        earliestEpoch = None,
-        committedEpoch = CommittedEpoch.of(query),
-        awaited = None,
-        givenUp = None,
-        misplaced = None,
-        forecast = None,
-        audit = router.auditOf(id),
-        rollbackId = undo.map(_ => Rollback.idOf(id)))
+    if (s.outcomes.exists(_.id == id) || s.migration.exists(_.id == id)) Some(known(router, s, id))
+    else {
+      val undo = Rollback.idOf(id)
+      val steps = router.historyOf(id, undo).flatMap(_.step)
+      def end(of: String, whole: String) =
+        steps.filter(_.migration == of).lastOption.map(last => if (last.index + 1 == last.steps) whole else "cancelled")
+      val undone = undoing(router, s, id).orElse(end(undo, "rolled-back"))
+      end(id, "finished").map { state =>
+        MigrationProgress(undone.getOrElse(state), steps.filter(_.migration == id).last.index + 1,
+          CommittedEpoch.of(router.query),
+          audit = router.audits.ofMigration(id), rollbackId = undone.map(_ => undo))
+      }
     }
   }
 
-  /**
-   * How far the migration that undoes migration `id` has come, as a state of the latter; `None` if this run knows of none, and the
-   * newest step isn't its. Looks at no older steps, because those who wait for a migration ask often.
-   */
-  private def undoing(query: MicroBatchExecution, router: QueryRouter, s: RouterSnapshot, id: String): Option[String] = {
+  /** How far the migration that undoes migration `id` has come, as a state of the latter; `None` if this run knows of none. */
+  private def undoing(router: QueryRouter, s: RouterSnapshot, id: String): Option[String] = {
     val undo = Rollback.idOf(id)
-    if (s.outcomes.exists(_.id == undo) || s.migration.exists(_.id == undo))
-      Some(known(query, router, s, undo).state match {
-        case "finished" => "rolled-back"
-        case over @ ("cancelled" | "stopped") => over
-        case _ => "rolling-back"
-      })
-    else s.tables.current.flatMap(_.step).filter(_.migration == undo).map(last =>
-      if (last.index + 1 == last.steps) "rolled-back" else "cancelled")
+    Option.when(s.outcomes.exists(_.id == undo) || s.migration.exists(_.id == undo))(known(router, s, undo).state match {
+      case "finished" => "rolled-back"
+      case over @ ("cancelled" | "stopped") => over
+      case _ => "rolling-back"
+    })
   }
 
-  private def known(query: MicroBatchExecution, router: QueryRouter, s: RouterSnapshot, id: String): MigrationProgress = {
+  private def known(router: QueryRouter, s: RouterSnapshot, id: String): MigrationProgress = {
+    val query = router.query
     val committed = CommittedEpoch.of(query)
-    val outcome = s.outcomes.find(_.id == id)
     val mine = s.migration.filter(_.id == id)
-    val outlook = mine.map(router.outlook)
+    // A rollback that was cancelled may be asked for again.
+    val outcome = s.outcomes.find(_.id == id).filter(_ => mine.isEmpty)
+    val outlook = mine.map(router.scheduler.outlook)
     val awaited = outlook.flatMap(_.awaited)
     // This doesn't use `isTriggerActive`, which is also true while Spark looks for data and finds none.
     def isIdle = s.planned.forall(_ <= committed) && !query.status.isDataAvailable
-    val undo = if (outcome.isDefined) undoing(query, router, s, id) else None
+    val undo = if (outcome.isDefined) undoing(router, s, id) else None
     // One that had finished by itself is only undone by hand.
-    val stopped = mine.flatMap(_.stopped).orElse(outcome.flatMap(_.stopped)).orElse(undo.map(_ => Stopped.Asked))
+    val stopped = mine.flatMap(_.stopped).orElse(outcome.flatMap(_.stopped)).orElse(undo.map(_ => Stopped.asked(0)))
     val state =
       if (undo.isDefined) undo.get
       // It had done nothing that could be undone.
       else if (outcome.exists(_.stopped.exists(_.rollsBack))) "rolled-back"
       else if (mine.exists(_.rollsBack)) if (query.isActive) "rolling-back" else "stopped"
-      else if (outcome.isDefined || mine.exists(router.isOver)) {
-        if (outcome.exists(_.cancelled) || mine.exists(router.isCancelled)) "cancelled" else "finished"
+      else if (outcome.isDefined || mine.exists(router.scheduler.isOver)) {
+        if (outcome.exists(_.cancelled) || mine.exists(router.scheduler.isCancelled)) "cancelled" else "finished"
       } else if (!query.isActive) "stopped"
       else if (isIdle) "waiting"
       else if (awaited.isDefined) "preparing"
@@ -125,11 +115,11 @@ private[binshift] object MigrationProgress {
       committedEpoch = committed,
       awaited = awaited,
       givenUp = outlook.map(_.givenUp),
-      misplaced = mine.map(_ => router.misplaced),
-      forecast = router.forecast(id),
+      misplaced = mine.map(_ => router.relocation.misplaced),
+      forecast = router.scheduler.forecast(id),
       waits = outlook.flatMap(_.waits),
-      audit = router.auditOf(id),
-      notCopied = mine.flatMap(router.whyNotCopied),
+      audit = router.audits.ofMigration(id),
+      notCopied = mine.flatMap(router.deliveries.whyNotCopied),
       stopped = stopped,
       rollbackId = undo.map(_ => Rollback.idOf(id)))
   }

@@ -14,11 +14,15 @@ import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWri
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state.StateStoreProviderId
 
-/** Finds the executors of the application's queries that don't use binshift, because these have partitions, too. */
+/** Finds the executors of the application's other queries. Those that don't use binshift have partitions, too. */
 private[binshift] object OtherQueries extends Logging {
 
   /** The stores of each run, which has the same ones from its first batch on. */
   private val storesOfRuns = new ConcurrentHashMap[UUID, Seq[StateStoreProviderId]]()
+
+  /** Executors with partitions of other queries than that of `router`. Needs no lock. */
+  def executorsInUse(router: QueryRouter): Set[String] =
+    QueryRouters.activeBut(router).flatMap(_.executorsInUse).toSet ++ executorsInUse(router.query.sparkSession)
 
   /**
    * Executors with stores of queries that have no router. May be called from any thread. Asks Spark's coordinator in this JVM for each
@@ -27,7 +31,7 @@ private[binshift] object OtherQueries extends Logging {
    * Relies on Spark: `SharedState` knows the running queries of all sessions, and a query knows the plan of its latest batch. The number
    * of partitions is that of the checkpoint.
    */
-  def executorsInUse(session: SparkSession): Set[String] = {
+  private def executorsInUse(session: SparkSession): Set[String] = {
     val queries = session.sharedState.activeStreamingQueries.values.asScala.toSeq
       .filter(q => q.isActive && QueryRouters.known(q.runId).isEmpty)
     storesOfRuns.keySet.retainAll(queries.map(_.runId).asJava)

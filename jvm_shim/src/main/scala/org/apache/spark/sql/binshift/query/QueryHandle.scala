@@ -15,7 +15,7 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
   private val router = QueryRouters.of(query)
   private val statisticsOfRun = QueryStatistics.of(query)
 
-  def requireActive(): Unit = if (!query.isActive) throw router.auditFailure.getOrElse(QueryFailure.ended(query))
+  def requireActive(): Unit = if (!query.isActive) throw router.audits.failure.getOrElse(QueryFailure.ended(query))
 
   /**
    * Returns true once an epoch of this run is committed. From then on, all questions have answers.
@@ -25,7 +25,7 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
   def hasBegun(): Boolean = {
     requireActive()
     router.statistics().isDefined || {
-      if (router.snapshot().planned.isEmpty) QueryFailure.withoutState(query).foreach(throw _)
+      if (!router.hasPlanned) QueryFailure.withoutState(query).foreach(throw _)
       false
     }
   }
@@ -35,14 +35,14 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
     ("id" -> query.id.toString) ~ ("run_id" -> query.runId.toString) ~ ("name" -> Option(query.name)) ~
       ("is_active" -> query.isActive) ~ ("trigger_interval_ms" -> SparkInternals.triggerIntervalMs(query)) ~
       ("reports_kept" -> SparkInternals.reportsKept(query)) ~
-      ("task_slots" -> router.ownExecutors.taskSlots) ~ ("is_real_time" -> router.slots.isDefined))
+      ("task_slots" -> router.ownExecutors.taskSlots) ~ ("is_real_time" -> router.protocol.isRealTime))
 
   /**
    * The table in force, and the reasons that keep rows from coming on demand; null while the query hasn't planned its first
    * epoch.
    */
-  def routing(): String = router.snapshot().tables.current.map(e =>
-    json(entryJson(e) ~ ("assignment" -> e.table.assignment.toSeq) ~ ("whole_bins" -> router.whyWholeBins))).orNull
+  def routing(): String = router.now.tables.current.map(e =>
+    json(entryJson(e) ~ ("assignment" -> e.table.assignment.toSeq) ~ ("whole_bins" -> router.deliveries.whyWholeBins))).orNull
 
   /** Submits a plan with the options of [[MigrationOptions]]. Returns the migration's id. */
   def submit(plan: String, options: String): String = {
@@ -52,7 +52,7 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
 
   /** The first epoch at which `plan` can take effect if it is submitted now, prepared or not; -1 if that isn't known. */
   def earliestEpoch(plan: String, isPrepared: Boolean): Long =
-    router.earliestEpoch(MigrationPlan.fromJson(parse(plan)), isPrepared).getOrElse(-1L)
+    router.scheduler.earliestEpoch(MigrationPlan.fromJson(parse(plan)), isPrepared).getOrElse(-1L)
 
   /** The live executors, the executors of each partition, and the executors that get no partition (see [[PlacementSnapshot]]). */
   def placement(): String = {
@@ -83,18 +83,18 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
    */
   def giveBackExecutors(ids: String): String = {
     requireActive()
-    router.giveBack(ids.split(',').toSeq).mkString(",")
+    router.ownExecutors.giveBack(ids.split(',').toSeq).mkString(",")
   }
 
   /** Lets autoscalers of other queries ask for executors. Works after the run has ended, too. */
   def leaveExecutorsToOthers(): Unit = router.ownExecutors.leaveToOthers()
 
   /** Executors with partitions of other queries of this driver; ids are separated by commas. */
-  def executorsOfOthers(): String = router.executorsOfOthers.toSeq.sorted.mkString(",")
+  def executorsOfOthers(): String = OtherQueries.executorsInUse(router).toSeq.sorted.mkString(",")
 
   /** The epoch that this run has planned last (-1 before the first), and the time on the clock of the progress reports. */
   def plannedEpoch(): String =
-    json(("epoch" -> router.snapshot().planned.getOrElse(-1L)) ~ ("at_ms" -> System.currentTimeMillis()))
+    json(("epoch" -> router.now.epoch.getOrElse(-1L)) ~ ("at_ms" -> System.currentTimeMillis()))
 
   /** The statistics as of the last committed epoch (see [[StatisticsSnapshot]]), or null before the first. */
   def statistics(): Array[Byte] = router.statistics().map(_.toBytes).orNull
@@ -110,23 +110,20 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
 
   def cancel(id: String): Unit = {
     requireActive()
-    new Submissions(query, router).cancel(Some(id))
+    new Submissions(router).cancel(Some(id))
   }
 
   /** Undoes a migration, one under way or the last one. */
   def rollBack(id: String): Unit = {
     requireActive()
-    new Submissions(query, router).rollBack(Some(id))
+    new Submissions(router).rollBack(Some(id))
   }
 
   /** The migration under way as `{id, plan}`, or null. */
-  def currentMigration(): String = {
-    router.finishIfDone()
-    router.snapshot().migration.map(m => json(("id" -> m.id) ~ ("plan" -> m.json))).orNull
-  }
+  def currentMigration(): String = router.snapshot().migration.map(m => json(("id" -> m.id) ~ ("plan" -> m.json))).orNull
 
   /** The numbers from which Python derives the state of migration `id`. */
-  def progress(id: String): String = json(MigrationProgress.of(query, router, id).toJson)
+  def progress(id: String): String = json(MigrationProgress.of(router, id).toJson)
 
   /** The steps that took effect, oldest first. */
   def history(): String = json(router.history().filter(_.step.exists(!_.isOpening)).map(e => entryJson(e)))

@@ -6,7 +6,7 @@ import org.json4s.{DefaultFormats, Formats, JNothing, JNull, JObject, JString, J
 import org.json4s.JsonDSL._
 import org.json4s.jackson.JsonMethods.{compact, parse, render}
 
-import org.apache.spark.internal.Logging
+import org.apache.spark.sql.binshift.internals.OrWarn
 import org.apache.spark.sql.binshift.migration.Rollback
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults, LogLine}
@@ -21,9 +21,9 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Contro
  * }}}
  *
  * A request is served, then answered, then deleted. After a crash in between, it is served again, which changes nothing: the id of a
- * migration is that of the request, and cancelling twice or rolling back twice has no further effect. Anything wrong with a request
- * goes into its answer, and never fails the epoch. Whoever left a plan may delete its file again. If that happens while the plan is
- * being accepted, the migration is cancelled. So somebody who sees neither the file nor a migration can rely on that.
+ * migration is that of the request, and cancelling twice has no effect. Anything wrong with a request goes into its answer, and
+ * never fails the epoch. Whoever left a plan may delete its file again. If that happens while the plan is being accepted, the
+ * migration is cancelled. So somebody who sees neither the file nor a migration can rely on that.
  *
  * Requests that were left while the query was stopped are served on the stream's thread, while the first epoch of a run is planned.
  * From then on, a thread of its own looks for requests ([[RequestPoller]]) and serves them as a client's thread would: a plan that it
@@ -34,11 +34,11 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Contro
  */
 private[binshift] final class RemoteRequests(
     query: MicroBatchExecution, dir: ControlDir, router: QueryRouter, intervalMs: Long, secret: Option[Array[Byte]])
-  extends Logging {
+  extends OrWarn {
   import RemoteRequests._
 
   private val signatures = secret.map(new SignedRequests(dir, query.id.toString, _))
-  private val submissions = new Submissions(query, router)
+  private val submissions = new Submissions(router)
 
   private val poller =
     new RequestPoller(s"binshift-requests-${query.runId}", intervalMs, () => query.isActive, () => serve(MaxPerLook))
@@ -60,15 +60,12 @@ private[binshift] final class RemoteRequests(
   private def serve(most: Int): Boolean =
     try {
       // So that somebody who follows a migration by its files sees its end, even if no epoch is planned.
-      router.finishIfDone()
+      router.snapshot()
       val left = dir.jsonFiles(Requests)
       // Otherwise they are left for the run that continues the query.
-      val waiting = if (left.nonEmpty && router.isNewestRun) left else Nil
+      val waiting = if (left.nonEmpty && router.place.isNewest) left else Nil
       waiting.take(most).foreach { id =>
-        try if (query.isActive) answer(id)
-        catch {
-          case NonFatal(e) => logWarning(s"query ${query.id}: request $id could not be served; the next look tries again", e)
-        }
+        orWarn(s"query ${query.id}: request $id could not be served; the next look tries again")(if (query.isActive) answer(id))
       }
       if (waiting.nonEmpty) {
         dir.jsonFiles(Answers).dropRight(AnswersKept).foreach(id => dir.delete(fileOf(Answers, id)))
@@ -97,7 +94,7 @@ private[binshift] final class RemoteRequests(
           case NonFatal(e) =>
             failure(BinshiftException.failure(s"request $id failed: $e; the driver's log has more", e))
         }
-      val epoch = router.snapshot().planned
+      val epoch = router.now.epoch
       dir.write(file, ("format" -> FormatVersion) ~ ("id" -> id) ~ ("epoch" -> epoch) ~ outcome)
       logInfo(LogLine("request", "query" -> query.id, "epoch" -> epoch.mkString, "request" -> id))
     }
@@ -128,14 +125,14 @@ private[binshift] final class RemoteRequests(
         val known = underWay.toSeq ++ s.outcomes.map(_.id)
         def isKnown(id: String) = known.contains(id) || known.contains(Rollback.idOf(id))
         val asked = text(request, "migration_id").fold(underWay)(id => Option.when(isKnown(id))(id))
-        val progress = asked.flatMap(MigrationProgress.find(query, router, _))
+        val progress = asked.flatMap(MigrationProgress.find(router, _))
         ("migration_id" -> asked.fold[JValue](JNull)(JString(_))) ~
           ("progress" -> progress.fold[JValue](JNull)(_.toJson)) ~
           ("routing" -> Option(handle.routing()).map(parse(_)).getOrElse(JNull))
       case Some("placement") => parse(handle.placement())
       case Some("stats") => stats()
       case Some("settings") =>
-        RunningSettings.of(query, router.snapshot().tables.current.map(_.table), router.placement().executors.size)
+        RunningSettings.of(query, router.now.tables.current.map(_.table), router.placement().executors.size)
       case other => throw bad(id,
           s"its kind is ${other.getOrElse("missing")}; known are submit, cancel, rollback, status, placement, stats and settings")
     }

@@ -1,8 +1,6 @@
 package org.apache.spark.sql.binshift.query
 
-import scala.util.control.NonFatal
-
-import org.apache.spark.internal.Logging
+import org.apache.spark.sql.binshift.internals.OrWarn
 
 /**
  * Looks for requests of other processes at a bounded rate, on a thread of its own, so that no epoch waits for the
@@ -14,7 +12,7 @@ import org.apache.spark.internal.Logging
  * @param look       answers the existing requests, and returns whether there were any
  */
 private[query] final class RequestPoller(name: String, intervalMs: Long, isActive: () => Boolean, look: () => Boolean)
-  extends Logging {
+  extends OrWarn {
   import RequestPoller._
 
   private var isClosed = false
@@ -39,10 +37,7 @@ private[query] final class RequestPoller(name: String, intervalMs: Long, isActiv
     while (goesOn) {
       val isAsked = askedAt.exists(System.nanoTime() - _ < AttentiveNanos)
       goesOn = pause(if (isAsked) math.min(intervalMs, AttentiveMs) else intervalMs) && isActive()
-      try if (goesOn && look()) askedAt = Some(System.nanoTime())
-      catch {
-        case NonFatal(e) => logWarning(s"$name could not look for requests; it looks again soon", e)
-      }
+      orWarn(s"$name could not look for requests; it looks again soon")(if (goesOn && look()) askedAt = Some(System.nanoTime()))
     }
   }
 

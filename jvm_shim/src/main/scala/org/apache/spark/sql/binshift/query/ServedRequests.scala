@@ -3,7 +3,6 @@ package org.apache.spark.sql.binshift.query
 import org.json4s.{DefaultFormats, Formats}
 import org.json4s.JsonDSL._
 
-import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.ControlDir
 
 /**
@@ -34,11 +33,7 @@ private[binshift] object ServedRequests {
 
   def read(dir: ControlDir): ServedRequests = dir.decoded(File) { json =>
     implicit val formats: Formats = DefaultFormats
-    val format = (json \ "format").extract[Int]
-    if (format != FormatVersion) {
-      throw BinshiftException("UNKNOWN_FORMAT", "file" -> File, "format" -> format).configuration(
-        s"$File has format $format; this binshift reads format $FormatVersion; use the binshift version that wrote it")
-    }
+    ControlDir.requireFormat(json, File, FormatVersion)
     ServedRequests(ControlDir.millisOf((json \ "floor").extract[String]),
       (json \ "requests").children.map { r =>
         (r \ "id").extract[String] -> ControlDir.millisOf((r \ "issued_at").extract[String])

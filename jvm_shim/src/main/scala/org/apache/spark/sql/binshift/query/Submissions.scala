@@ -3,7 +3,6 @@ package org.apache.spark.sql.binshift.query
 import scala.util.control.NonFatal
 
 import org.apache.spark.sql.binshift.migration.{PlannedMigration, Rollback}
-import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 
 /**
@@ -12,7 +11,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
  *
  * May be called from any thread.
  */
-private[binshift] final class Submissions(query: MicroBatchExecution, router: QueryRouter) {
+private[binshift] final class Submissions(router: QueryRouter) {
   import Submissions._
 
   /**
@@ -44,11 +43,21 @@ private[binshift] final class Submissions(query: MicroBatchExecution, router: Qu
   def rollBack(migration: Option[String]): String = {
     val s = router.snapshot()
     def newest = s.migration.map(_.id).orElse(s.tables.current.flatMap(_.step).map(_.migration))
-    // The one that undoes another is only undone if it is named.
     val id = migration.orElse(newest.map(Rollback.undoneBy)).getOrElse(
       throw BinshiftException("NO_MIGRATION").migration(
-        s"query ${query.id} has no migration under way, and its table comes from none; there is nothing to roll back"))
-    if (!isKnown(Rollback.idOf(id))) router.rollBack(id)
+        s"query ${router.query.id} has no migration under way, and its table comes from none; there is nothing to roll back"))
+    val undo = Rollback.idOf(id)
+    def isUnderWay = router.snapshot().migration.exists(_.id == undo)
+    // One that was cancelled before its first step may be asked for again.
+    val isDone = s.outcomes.exists(o => o.id == undo && !o.cancelled) ||
+      s.tables.current.flatMap(_.step).exists(step => step.migration == undo && step.index + 1 == step.steps)
+    if (!isUnderWay && !isDone) {
+      try router.rollBack(id)
+      catch {
+        // The same call came in twice, and the other one was faster.
+        case e: BinshiftException if e.condition == "MIGRATION_UNDER_WAY" && isUnderWay =>
+      }
+    }
     id
   }
 
@@ -57,20 +66,24 @@ private[binshift] final class Submissions(query: MicroBatchExecution, router: Qu
     s.migration.exists(_.id == id) || s.outcomes.exists(_.id == id) || s.tables.newestOf(id).isDefined
   }
 
-  /** Cancels a migration, by default the one under way; returns its id. A finished migration can't be cancelled. */
+  /**
+   * Cancels a migration, by default the one under way; returns its id. A finished migration can't be cancelled. If it is being rolled
+   * back, the rollback is cancelled.
+   */
   def cancel(migration: Option[String]): String = {
-    val id = migration.orElse(router.snapshot().migration.map(_.id)).getOrElse(
+    val underWay = router.snapshot().migration.map(_.id)
+    val id = underWay.filter(u => migration.forall(Rollback.idOf(_) == u)).orElse(migration).getOrElse(
       throw BinshiftException("NO_MIGRATION").migration(
-        s"query ${query.id} has no migration under way; there is nothing to cancel"))
+        s"query ${router.query.id} has no migration under way; there is nothing to cancel"))
     router.cancel(id)
     // Looks at the present state, because the migration may have finished before the call arrived.
     val s = router.snapshot()
     def none(why: String) = throw BinshiftException("NO_MIGRATION", "migration_id" -> id).migration(why)
     if (!s.migration.exists(_.id == id)) s.outcomes.find(_.id == id) match {
-      case None => none(s"query ${query.id} has no migration $id; under way is ${s.migration.map(_.id).getOrElse("none")}")
+      case None => none(s"query ${router.query.id} has no migration $id; under way is ${s.migration.map(_.id).getOrElse("none")}")
       case Some(o) if !o.cancelled =>
         none(
-          s"migration $id of query ${query.id} has finished, and all that it moves has moved; there is nothing to cancel")
+          s"migration $id of query ${router.query.id} has finished, and all that it moves has moved; there is nothing to cancel")
       case _ =>
     }
     id

@@ -3,12 +3,11 @@ package org.apache.spark.sql.binshift.retention
 import java.util.concurrent.atomic.AtomicBoolean
 
 import scala.collection.mutable
-import scala.util.control.NonFatal
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 
-import org.apache.spark.internal.Logging
+import org.apache.spark.sql.binshift.internals.OrWarn
 import org.apache.spark.sql.execution.streaming.state.{RocksDBConf, StateStoreId}
 import org.apache.spark.sql.execution.streaming.state.binshift.{Faults, Trace}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.VersionFile
@@ -26,7 +25,7 @@ import org.apache.spark.util.ThreadUtils
  */
 private[binshift] final class RetiredPartitions(
     stateRoot: String, hadoopConf: Configuration, conf: => RocksDBConf, whenDeleted: () => Unit)
-  extends AutoCloseable with Logging {
+  extends AutoCloseable with OrWarn {
   import RetiredPartitions._
 
   /**
@@ -58,12 +57,11 @@ private[binshift] final class RetiredPartitions(
    */
   def clean(stores: Map[Long, Seq[String]], oldest: Long, last: Long, hasIds: Boolean): Unit =
     if (oldest > 0 && isRunning.compareAndSet(false, true)) Cleaner.execute { () =>
-      try {
-        val deleted = stores.toSeq.map { case (operator, names) => clean(operator, names, oldest, last, hasIds) }
-        if (deleted.contains(true)) whenDeleted()
-      } catch {
-        case NonFatal(e) => logWarning(s"the state of retired partitions in $stateRoot was not cleaned up", e)
-      } finally isRunning.set(false)
+      try orWarn(s"the state of retired partitions in $stateRoot was not cleaned up") {
+          val deleted = stores.toSeq.map { case (operator, names) => clean(operator, names, oldest, last, hasIds) }
+          if (deleted.contains(true)) whenDeleted()
+        }
+      finally isRunning.set(false)
     }
 
   /** Begins no more deletes. */

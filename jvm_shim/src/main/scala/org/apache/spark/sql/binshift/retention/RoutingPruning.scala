@@ -1,14 +1,11 @@
 package org.apache.spark.sql.binshift.retention
 
-import java.io.FileNotFoundException
 import java.util.concurrent.atomic.AtomicBoolean
-
-import scala.util.control.NonFatal
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileStatus, FileSystem, Path}
 
-import org.apache.spark.internal.Logging
+import org.apache.spark.sql.binshift.internals.OrWarn
 import org.apache.spark.sql.binshift.routing.RoutingEntries
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingEntry
 import org.apache.spark.util.ThreadUtils
@@ -29,7 +26,7 @@ import org.apache.spark.util.ThreadUtils
  * in their place.
  */
 private[binshift] final class RoutingPruning(
-    stateRoot: Path, hadoopConf: Configuration, entries: RoutingEntries, entriesToRetain: Int) extends Logging {
+    stateRoot: Path, hadoopConf: Configuration, entries: RoutingEntries, entriesToRetain: Int) extends OrWarn {
   import RoutingPruning._
 
   private val kept = math.max(entriesToRetain, MinKept)
@@ -53,10 +50,8 @@ private[binshift] final class RoutingPruning(
     if (isDue && isRunning.compareAndSet(false, true)) {
       lastLookNs = Some(System.nanoTime())
       Pruner.execute { () =>
-        try prune(newest, operators, oldest)
-        catch {
-          case NonFatal(e) => logWarning(s"old routing entries of $stateRoot were not deleted; they stay for now", e)
-        } finally isRunning.set(false)
+        try orWarn(s"old routing entries of $stateRoot were not deleted; they stay for now")(prune(newest, operators, oldest))
+        finally isRunning.set(false)
       }
     }
   }
@@ -90,9 +85,7 @@ private[binshift] final class RoutingPruning(
     (own ++ dirs.map(_.getPath).filter(LostVersions.isStore).flatMap(oldestBase)).minOption
   }
 
-  private def list(dir: Path): Seq[FileStatus] =
-    try fs.listStatus(dir).toSeq
-    catch { case _: FileNotFoundException => Nil }
+  private def list(dir: Path): Seq[FileStatus] = DirectoryTree.list(fs, dir)
 }
 
 private object RoutingPruning {

@@ -4,12 +4,11 @@ import java.util.concurrent.{ConcurrentHashMap, CountDownLatch}
 import java.util.concurrent.TimeUnit.MILLISECONDS
 
 import scala.jdk.CollectionConverters._
-import scala.util.control.NonFatal
 
 import org.apache.hadoop.conf.Configuration
 
-import org.apache.spark.internal.Logging
-import org.apache.spark.sql.binshift.internals.CommittedEpoch
+import org.apache.spark.sql.binshift.internals.{CommittedEpoch, OrWarn}
+import org.apache.spark.sql.binshift.routing.RunState
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state.{RocksDBConf, StateStoreId}
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults}
@@ -34,8 +33,8 @@ import org.apache.spark.util.ThreadUtils
  * @param retained  how many versions Spark retains
  */
 private[binshift] final class SourceCheck(
-    query: StreamExecution, stateRoot: String, hadoopConf: Configuration, conf: => RocksDBConf, retained: => Int)
-  extends Logging {
+    query: StreamExecution, run: RunState, stateRoot: String, hadoopConf: Configuration, conf: => RocksDBConf, retained: => Int)
+  extends OrWarn {
   import SourceCheck._
 
   private lazy val routing = EpochRouting.forReader(stateRoot, hadoopConf)
@@ -55,14 +54,13 @@ private[binshift] final class SourceCheck(
   /**
    * Begins to check the partitions that give bins away in some steps, after the look that is under way.
    *
-   * @param stores `None` before this run has planned an epoch. Then stores aren't known yet, and nothing is checked.
-   * @param steps  steps of migration `of`, from `first` to before `until`, which move `bins`
+   * @param of    the migration that the steps belong to
+   * @param first its steps from this one to before `until` are checked, which move `bins`
    */
-  def look(stores: Option[Stores], of: String, first: Int, until: Int, bins: Set[Int]): Unit =
-    stores.foreach(s => begin(Request(s, Some(Steps(of, first, until)), _.ownersOf(bins))))
+  def look(of: String, first: Int, until: Int, bins: Set[Int]): Unit = begin(Some(Steps(of, first, until)), _.ownersOf(bins))
 
   /** Begins to check all partitions, after the look that is under way. */
-  def lookAtAll(stores: Option[Stores]): Unit = stores.foreach(s => begin(Request(s, None, _.all)))
+  def lookAtAll(): Unit = begin(None, _.all)
 
   /**
    * Begins to check the next few of `n` partitions, one after the other in the course of time, if the last ones were checked an interval
@@ -71,13 +69,13 @@ private[binshift] final class SourceCheck(
    *
    * @param intervalMs the interval of Spark's maintenance
    */
-  def keepWatch(stores: Option[Stores], n: Int, intervalMs: Long): Unit = {
+  def keepWatch(n: Int, intervalMs: Long): Unit = {
     val now = System.nanoTime()
     if (now - watchedAtNs >= intervalMs * 1000000L) {
       watchedAtNs = now
       val first = if (watchedNext < n) watchedNext else 0
       watchedNext = first + WatchedAtOnce
-      stores.foreach(s => begin(Request(s, None, _.all.filter(p => first <= p && p < first + WatchedAtOnce))))
+      begin(None, _.all.filter(p => first <= p && p < first + WatchedAtOnce))
     }
   }
 
@@ -108,23 +106,33 @@ private[binshift] final class SourceCheck(
    * The partitions whose stores should make a snapshot at `epoch`, which is being planned, perhaps not for the first time. An
    * upload may take a while, so a partition is asked again only if it still can't be rebuilt some epochs later.
    */
-  def snapshotsWanted(stores: => Option[Stores], epoch: Long): Set[Int] = synchronized {
+  def snapshotsWanted(epoch: Long): Set[Int] = synchronized {
     if (lost.isEmpty) Set.empty
     else {
       val wanted =
         lost.keySet.filter(p => asked.get(p).forall { case (_, at) => at == epoch || epoch - at >= EpochsBetweenAsking })
       asked = asked.filter(a => lost.contains(a._1)) ++ wanted.map(p => p -> (asked.get(p).fold(epoch)(_._1), epoch))
-      stores.foreach(s => begin(Request(s, None, _ => Set.empty)))
+      begin(None, _ => Set.empty)
       wanted
     }
   }
 
-  private def begin(request: Request): Unit = synchronized {
+  /** Checks nothing before this run has planned an epoch, because stores aren't known until then. */
+  private def begin(steps: Option[Steps], partitions: RecoveryCheck => Set[Int]): Unit = for (stores <- stores) synchronized {
+    val request = Request(stores, steps, partitions)
     pending = Some(pending.fold(request)(_.and(request)))
     if (running.isEmpty) {
       running = Some(new CountDownLatch(1))
       next()
     }
+  }
+
+  /** If a checkpoint changes its format, the version that this run loads first has no ids in its file names, and later versions have. */
+  private def stores: Option[Stores] = {
+    val now = run.now
+    val formatHasIds = query.sparkSessionForStream.sessionState.conf.stateStoreCheckpointFormatVersion >= 2
+    Option.when(now.operators.nonEmpty && now.layout.isDefined)(
+      Stores(now.storeNames, version => formatHasIds && (now.hasIds || now.epoch.exists(_ < version))))
   }
 
   /** Begins the next look, if one was asked for; otherwise wakes those who wait for the end. */
@@ -133,10 +141,8 @@ private[binshift] final class SourceCheck(
       case Some(request) =>
         pending = None
         Looker.execute { () =>
-          try look(request)
-          catch {
-            case NonFatal(e) => logWarning(s"query ${query.id}: could not check whether its partitions can be rebuilt", e)
-          } finally next()
+          try orWarn(s"query ${query.id}: could not check whether its partitions can be rebuilt")(look(request))
+          finally next()
         }
       case None =>
         running.foreach(_.countDown())
@@ -198,12 +204,12 @@ private[binshift] final class SourceCheck(
   }
 }
 
-private[binshift] object SourceCheck {
+private object SourceCheck {
   /**
    * @param names  names of the stores of each operator whose bins move; empty if there is no such operator
    * @param hasIds whether names of files contain ids when the given version is the newest committed one
    */
-  final case class Stores(names: Map[Long, Seq[String]], hasIds: Long => Boolean)
+  private final case class Stores(names: Map[Long, Seq[String]], hasIds: Long => Boolean)
 
   /** Steps of migration `of`, from `first` to before `until`. */
   private final case class Steps(of: String, first: Int, until: Int)

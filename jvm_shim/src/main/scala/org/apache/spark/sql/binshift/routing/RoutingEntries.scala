@@ -8,7 +8,7 @@ import org.apache.spark.util.ThreadUtils
 /**
  * The driver's view of the routing log. The log is listed when a run begins; from then on, the driver keeps track of the entries.
  *
- * Called under the router's lock, except for methods that say otherwise.
+ * Called under the lock of the run, except for methods that say otherwise.
  */
 private[binshift] final class RoutingEntries(dir: ControlDir) {
   private val log = new RoutingLog(dir)
@@ -40,9 +40,12 @@ private[binshift] final class RoutingEntries(dir: ControlDir) {
     if (names.size < 2) names.flatMap(log.unnamed)
     else ThreadUtils.parmap(names, "binshift-routing-log", math.min(names.size, RoutingEntries.AtATime))(log.unnamed).flatten
 
-  /** The entries of a migration up to `newest`, oldest first. No others come between them. May be called from any thread. */
-  def of(migration: String, newest: RoutingEntry): Seq[RoutingEntry] = {
-    def isOf(entry: RoutingEntry) = entry.step.exists(_.migration == migration)
+  /**
+   * The entries of migrations that followed each other up to `newest`, oldest first. No others come between them. May be called from
+   * any thread.
+   */
+  def of(migrations: Set[String], newest: RoutingEntry): Seq[RoutingEntry] = {
+    def isOf(entry: RoutingEntry) = entry.step.exists(s => migrations(s.migration))
     Iterator.iterate(Option(newest))(_.flatMap(_.previous).flatMap(log.read)).takeWhile(_.isDefined).flatten
       .dropWhile(!isOf(_)).takeWhile(isOf).toSeq.reverse
   }
@@ -93,6 +96,9 @@ private object RoutingEntries {
  */
 private[binshift] final case class TablesInForce(
     current: Option[RoutingEntry] = None, scheduled: Option[RoutingEntry] = None) {
+
+  /** The entry that the next epoch uses, as far as is known. */
+  def newest: Option[RoutingEntry] = scheduled.orElse(current)
 
   private def entries: Seq[RoutingEntry] = scheduled.toSeq ++ current
 

@@ -36,7 +36,7 @@ private[sql] object ClientProcedures {
         s"id '$id' is impossible; give up to 64 letters, digits, - and _, of which the first is a letter or digit, such as a UUID")
       val options = arguments.textOf("options").getOrElse("""{"prepare": true, "place_on": []}""")
       if (!query.isActive) throw QueryFailure.ended(query)
-      new Submissions(query, QueryRouters.of(query)).submit(id, arguments.text("plan"), options, outlivesDriver = false)
+      new Submissions(QueryRouters.of(query)).submit(id, arguments.text("plan"), options, outlivesDriver = false)
       Seq(Row(id))
     })
 

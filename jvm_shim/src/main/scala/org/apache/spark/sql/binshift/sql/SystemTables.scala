@@ -17,7 +17,6 @@ private[sql] object SystemTables {
       .add("epoch", LongType).add("bins", IntegerType).add("partitions", IntegerType).add("migration_id", StringType)
       .add("unanswered", StringType), silent = query => Seq(ofQuery(query, null, null, null, null, EachQuery.silence(query)))) {
     (query, router) =>
-      router.finishIfDone()
       val s = router.snapshot()
       val now = s.tables.current.map(_.table)
       Seq(ofQuery(query, s.planned.orNull, now.map(_.bins).orNull, now.map(_.partitions).orNull, s.migration.map(_.id).orNull,
@@ -29,7 +28,7 @@ private[sql] object SystemTables {
 
   private val Routing = table("routing")(_.add("epoch", LongType, false).add("bin", IntegerType, false)
       .add("partition", IntegerType, false)) { (_, router) =>
-    router.snapshot().tables.current.toSeq.flatMap(e => e.table.owners.indices.map(b => Row(e.epoch, b, e.table.owner(b))))
+    router.now.tables.current.toSeq.flatMap(e => e.table.owners.indices.map(b => Row(e.epoch, b, e.table.owner(b))))
   }
 
   private val Stats = table("stats")(_.add("epoch", LongType, false).add("operator", LongType, false)
@@ -64,13 +63,12 @@ private[sql] object SystemTables {
   private val Migrations = table("migrations")(_.add("migration_id", StringType, false).add("state", StringType, false)
       .add("strategy", StringType).add("steps_done", IntegerType, false).add("steps_total", IntegerType)
       .add("next_epoch", LongType).add("earliest_epoch", LongType).add("committed_epoch", LongType, false)
-      .add("bins_awaited", LongType).add("misplaced", IntegerType).add("stopped_because", StringType)) { (query, router) =>
-    router.finishIfDone()
+      .add("bins_awaited", LongType).add("misplaced", IntegerType).add("stopped_because", StringType)) { (_, router) =>
     val s = router.snapshot()
     val known = s.outcomes.map(o => (o.id, o.strategy, o.total)) ++
       s.migration.map(m => (m.id, m.plan.strategy, m.plan.steps.size))
     // One of them may be forgotten meanwhile.
-    for { (id, strategy, total) <- known; p <- MigrationProgress.find(query, router, id) } yield {
+    for { (id, strategy, total) <- known; p <- MigrationProgress.find(router, id) } yield {
       Row(id, p.state, strategy, p.stepsDone, total, p.scheduledEpoch.orNull, p.earliestEpoch.orNull, p.committedEpoch,
         p.awaited.orNull, p.misplaced.orNull, p.stopped.map(_.why).orNull)
     }

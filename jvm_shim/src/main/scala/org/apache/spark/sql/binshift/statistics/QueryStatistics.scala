@@ -7,8 +7,7 @@ import scala.collection.immutable.SortedMap
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 
-import org.apache.spark.internal.Logging
-import org.apache.spark.sql.binshift.internals.{CommittedEpoch, SparkInternals}
+import org.apache.spark.sql.binshift.internals.{CommittedEpoch, OrWarn, SparkInternals}
 import org.apache.spark.sql.binshift.routing.Epoch
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
@@ -26,7 +25,7 @@ import org.apache.spark.util.ThreadUtils
  *
  * Thread-safe.
  */
-private[binshift] final class QueryStatistics(query: MicroBatchExecution) extends Logging {
+private[binshift] final class QueryStatistics(query: MicroBatchExecution) extends OrWarn {
   import QueryStatistics._
 
   private val dir = SparkInternals.controlDir(query)
@@ -98,12 +97,7 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
   def close(): Unit = end().foreach(_.get())
 
   /** Does the same in the background, for a query whose end nobody has reported. */
-  def closeLater(): Unit = Saves.execute { () =>
-    try end()
-    catch {
-      case NonFatal(e) => logWarning(s"query ${query.id}: statistics were not saved", e)
-    }
-  }
+  def closeLater(): Unit = Saves.execute(() => orWarn(s"query ${query.id}: statistics were not saved")(end()))
 
   /** Stops counting. The first call has the statistics saved. */
   private def end(): Option[Future[_]] = {
@@ -122,8 +116,8 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
       case (id, o) if o.storage == Storage.Binned =>
         id -> new OperatorStatistics(id, o.name, e.layout.bins)
     })
-    try saved.foreach(_.stores.foreach(s => operators.get(s.operator).foreach(_.restore(s))))
-    catch { case NonFatal(error) => logWarning(s"query ${query.id}: $NotUsable", error) }
+    orWarn(s"query ${query.id}: $NotUsable")(
+      saved.foreach(_.stores.foreach(s => operators.get(s.operator).foreach(_.restore(s)))))
   }
 
   /**
@@ -164,11 +158,9 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
     table.map { t =>
       val saved = SavedStatistics(epoch, t.bins, operators.values.flatMap(_.saved).toSeq)
       val save: Runnable = () =>
-        try {
+        orWarn(s"query ${query.id}: statistics were not saved") {
           Faults.at("statistics.save")
           saved.write(dir)
-        } catch {
-          case NonFatal(e) => logWarning(s"query ${query.id}: statistics were not saved", e)
         }
       saveAfterOthers(query.id, save)
     }

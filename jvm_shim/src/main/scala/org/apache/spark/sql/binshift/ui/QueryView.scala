@@ -72,7 +72,7 @@ private[binshift] final case class StepHistory(newest: Option[(Long, Boolean)], 
   /** Returns this history if no step has been committed since, or else a new one. */
   def of(query: MicroBatchExecution): StepHistory = {
     val router = QueryRouters.of(query)
-    val now = router.snapshot().tables.current.map(e => (e.epoch, e.epoch <= CommittedEpoch.of(query)))
+    val now = router.now.tables.current.map(e => (e.epoch, e.epoch <= CommittedEpoch.of(query)))
     if (now == newest) this
     else StepHistory(now, router.history(StepHistory.Shown).reverse.filter(_.step.exists(!_.isOpening)))
   }
@@ -90,16 +90,16 @@ private[binshift] object QueryView {
 
   def of(query: MicroBatchExecution): QueryView = {
     val router = QueryRouters.of(query)
-    router.finishIfDone()
     val s = router.snapshot()
     val migration = s.migration.map { m =>
-      val outlook = router.outlook(m)
+      val outlook = router.scheduler.outlook(m)
       MigrationView(m.id, m.plan.strategy, s.tables.stepsCommitted(m.id, CommittedEpoch.of(query)),
         m.plan.steps.size, outlook.awaited.getOrElse(0), outlook.waits.map(_.text))
     }
     val statistics = QueryStatistics.of(query).snapshot()
     QueryView(s.planned, s.tables.current, migration, statistics.map(loads).getOrElse(Nil), statistics.map(_.epoch),
-      router.misplaced, router.evacuated, router.standbyViews, router.takenOver, router.auditView)
+      router.relocation.misplaced, router.relocation.evacuated,
+      router.standbys.fold(Map.empty[Int, Seq[StandbyView]])(_.views()), router.standbys.fold(0L)(_.takenOver), router.audits.all)
   }
 
   private def loads(s: StatisticsSnapshot): Seq[PartitionLoad] = {

@@ -4,17 +4,16 @@ import java.util.UUID
 import java.util.concurrent.ConcurrentHashMap
 
 import scala.jdk.CollectionConverters._
-import scala.util.control.NonFatal
 
-import org.apache.spark.internal.Logging
 import org.apache.spark.SparkEnv
+import org.apache.spark.sql.binshift.internals.OrWarn
 import org.apache.spark.sql.binshift.query.QueryRouters
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.provider.BinMetrics
 import org.apache.spark.sql.streaming.StreamingQueryProgress
 
 /** Shows the routed queries of a driver: as metrics in Spark's metrics system, and in a tab of its UI. */
-private[binshift] object Telemetry extends Logging {
+private[binshift] object Telemetry extends OrWarn {
   private val shown = new ConcurrentHashMap[UUID, ShownQuery]()
 
   /** Called with each epoch of a routed query. Only the first call of a run does something. */
@@ -23,11 +22,9 @@ private[binshift] object Telemetry extends Logging {
     all.map(_.query).filter(q => !q.isActive && (q.id == query.id || !hasFailedAudit(q.runId))).foreach(q => remove(q.runId))
     val one = new ShownQuery(query, freeName(query))
     shown.put(query.runId, one)
-    try {
+    orWarn(s"query ${query.id} runs without its metrics or its tab in Spark's UI") {
       SparkEnv.get.metricsSystem.registerSource(one.metrics)
       BinsTab.attach(query.sparkSession.sparkContext)
-    } catch {
-      case NonFatal(e) => logWarning(s"query ${query.id} runs without its metrics or its tab in Spark's UI", e)
     }
   }
 
@@ -45,7 +42,7 @@ private[binshift] object Telemetry extends Logging {
   /** Called when a query has ended. If an audit has ended it, monitoring shows that until the query's next run begins. */
   def close(runId: UUID): Unit = if (!hasFailedAudit(runId)) remove(runId)
 
-  private def hasFailedAudit(runId: UUID): Boolean = QueryRouters.known(runId).exists(_.auditFailure.isDefined)
+  private def hasFailedAudit(runId: UUID): Boolean = QueryRouters.known(runId).exists(_.audits.failure.isDefined)
 
   private def remove(runId: UUID): Unit =
     Option(shown.remove(runId)).foreach(q => SparkEnv.get.metricsSystem.removeSource(q.metrics))

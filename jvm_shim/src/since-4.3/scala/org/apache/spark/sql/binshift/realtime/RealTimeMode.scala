@@ -8,7 +8,6 @@ import org.apache.spark.sql.execution.streaming.RealTimeTrigger
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.TransformWithStateExec
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, RealTimeModeAllowlist, StreamExecution}
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, BinshiftException}
-import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingEntry
 import org.apache.spark.sql.internal.SQLConf
 
 /**
@@ -46,12 +45,8 @@ private[binshift] object RealTimeMode extends Logging {
     }
   }
 
-  /** How many tasks of the query can run at once; `None` if its tasks don't have to run at once. */
-  def slots(query: MicroBatchExecution): Option[Slots] = Option.when(isOf(query))(new TaskSlots(query))
-
-  /** @param atBoundary in real-time mode: gives the entry that the next batch uses, right before the batch begins */
-  def settings(query: MicroBatchExecution)(atBoundary: () => Option[RoutingEntry]): EpochSettings =
-    if (isOf(query)) new LoggedAtTheEnd(query, atBoundary) else new LoggedAhead(query)
+  def protocolOf(query: MicroBatchExecution): EpochProtocol =
+    if (isOf(query)) new LoggedAtTheEnd(query) else new LoggedAhead(query)
 
   /**
    * Refuses plans that the mode, or binshift in this mode, can't run. Called while a batch is planned, before anything of it is

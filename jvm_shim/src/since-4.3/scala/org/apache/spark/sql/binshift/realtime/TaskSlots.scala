@@ -12,7 +12,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
  * In real-time mode, all tasks of a batch run at once. Spark ends a query whose batch needs more slots than are free, so it must
  * never be told a number of partitions that doesn't fit.
  */
-private[realtime] final class TaskSlots(query: MicroBatchExecution) extends Slots {
+private[realtime] abstract class TaskSlots(query: MicroBatchExecution) extends EpochProtocol {
   @volatile private var latest = Option.empty[Noted]
 
   override def note(plan: SparkPlan, binned: Set[Long]): Unit = latest = Some(new Noted(plan, binned))

@@ -5,7 +5,6 @@ import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.streaming.RealTimeTrigger
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamExecution}
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
-import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingEntry
 
 /** Real-time mode before Spark 4.3, where only queries without state can use it. */
 private[binshift] object RealTimeMode {
@@ -21,7 +20,5 @@ private[binshift] object RealTimeMode {
       s"query ${query.id} is stateful and in real-time mode, which Spark ${SupportedSpark.Minor} has for queries without " +
         "state only; use Spark 4.3, or another trigger")
 
-  def slots(query: MicroBatchExecution): Option[Slots] = None
-
-  def settings(query: MicroBatchExecution)(atBoundary: () => Option[RoutingEntry]): EpochSettings = new LoggedAhead(query)
+  def protocolOf(query: MicroBatchExecution): EpochProtocol = new LoggedAhead(query)
 }

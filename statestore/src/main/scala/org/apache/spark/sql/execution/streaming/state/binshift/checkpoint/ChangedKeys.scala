@@ -54,10 +54,7 @@ private[sql] object ChangedKeys {
 
   private def fromJson(operator: Long, json: JValue): ChangedKeys = {
     implicit val formats: Formats = DefaultFormats
-    val format = (json \ "format").extract[Int]
-    if (format != FormatVersion) throw BinshiftException("UNKNOWN_FORMAT", "file" -> s"$Dir/$operator", "format" -> format)
-      .configuration(s"$Dir/$operator has format $format; this binshift reads format $FormatVersion; use the binshift " +
-        "version that wrote the checkpoint")
+    ControlDir.requireFormat(json, s"$Dir/$operator", FormatVersion)
     ChangedKeys(operator, (json \ "name").extract[String], (json \ "columns").extract[Seq[String]],
       (json \ "epoch").extract[Long])
   }

@@ -8,7 +8,7 @@ import scala.util.control.NonFatal
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileAlreadyExistsException, FileStatus, FSDataOutputStream, Path}
-import org.json4s.JValue
+import org.json4s.{DefaultFormats, Formats, JValue}
 import org.json4s.jackson.JsonMethods.{compact, parse, render}
 
 import org.apache.spark.internal.Logging
@@ -33,7 +33,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
  *                         requests/<id>.json, answers/<id>.json                (RemoteRequests)
  * }}}
  *
- * Every file is written in one atomic step, by the driver's stream thread or under the router's lock. Executors and other processes
+ * Every file is written in one atomic step, by the driver's stream thread or under the lock of the run. Executors and other processes
  * only read, with two exceptions: tasks write to `changed_keys`, and other processes leave requests.
  *
  * Relies on Spark: `CheckpointFileManager.createAtomic` makes a file visible as a whole or not at all.
@@ -186,6 +186,18 @@ private[sql] object ControlDir {
       case NonFatal(e) => throw BinshiftException("CHECKPOINT_DAMAGED", "file" -> file).configuration(
           s"$file is damaged (${e.getMessage}); restore it from a copy of the checkpoint", e)
     }
+
+  /**
+   * Refuses a file that was written in another format than this version of binshift reads.
+   *
+   * @param advice what else can be done, as the rest of a sentence
+   */
+  def requireFormat(json: JValue, file: String, known: Int, advice: String = ""): Unit = {
+    implicit val formats: Formats = DefaultFormats
+    val format = (json \ "format").extract[Int]
+    if (format != known) throw BinshiftException("UNKNOWN_FORMAT", "file" -> file, "format" -> format).configuration(
+      s"$file has format $format; this binshift reads format $known; use the binshift version that wrote it$advice")
+  }
 
   /** A time in the format of the files, in UTC, such as `2026-01-01T00:00:00.004Z`. */
   def timeOf(millis: Long): String = Instant.ofEpochMilli(millis).toString

@@ -71,7 +71,7 @@ private[sql] object RunHistory {
   def readClaim(dir: ControlDir, number: Long): Option[RunStart] = {
     val file = s"$Dir/$number"
     dir.decoded(file) { json =>
-      requireFormat(file, json)
+      ControlDir.requireFormat(json, file, FormatVersion)
       Option.unless((json \ "withdrawn") == JBool(true))(runOf(file, json))
     }.flatten
   }
@@ -102,18 +102,9 @@ private[sql] object RunHistory {
   } dir.write(s"$Dir/$number", ("format" -> FormatVersion) ~ toJson(run) ~ ("withdrawn" -> true))
 
   private def readOld(dir: ControlDir): Seq[RunStart] = dir.decoded(OldFile) { json =>
-    requireFormat(OldFile, json)
+    ControlDir.requireFormat(json, OldFile, FormatVersion)
     (json \ "runs").children.map(runOf(OldFile, _))
   }.getOrElse(Nil)
-
-  private def requireFormat(file: String, json: JValue): Unit = {
-    implicit val formats: Formats = DefaultFormats
-    val format = (json \ "format").extract[Int]
-    if (format != FormatVersion) {
-      throw BinshiftException("UNKNOWN_FORMAT", "file" -> file, "format" -> format).configuration(
-        s"$file has format $format; this binshift reads format $FormatVersion; use the binshift version that wrote it")
-    }
-  }
 
   private def runOf(file: String, r: JValue): RunStart = {
     implicit val formats: Formats = DefaultFormats

@@ -126,12 +126,7 @@ private[sql] object RoutingLog {
 
   private def fromJson(name: EntryName, json: JValue): RoutingEntry = {
     implicit val formats: Formats = DefaultFormats
-    val format = (json \ "format").extract[Int]
-    if (format != FormatVersion) {
-      throw BinshiftException("UNKNOWN_FORMAT", "file" -> s"$Dir/${name.file}", "format" -> format).configuration(
-        s"routing/${name.file} has format $format; this binshift reads format $FormatVersion; use the " +
-          "binshift version that wrote the checkpoint")
-    }
+    ControlDir.requireFormat(json, s"$Dir/${name.file}", FormatVersion)
     val step = json \ "step" match {
       case JNothing => None
       case s => Some(StepRef((s \ "migration_id").extract[String], (s \ "index").extract[Int],

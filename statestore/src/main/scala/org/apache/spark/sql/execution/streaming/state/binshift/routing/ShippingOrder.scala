@@ -2,7 +2,6 @@ package org.apache.spark.sql.execution.streaming.state.binshift.routing
 
 import org.json4s.{DefaultFormats, Formats, JValue}
 
-import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.ControlDir
 import org.json4s.JsonDSL._
 
@@ -81,11 +80,7 @@ private[sql] object ShippingOrder {
 
   private def fromJson(json: JValue): Seq[ShippingOrder] = {
     implicit val formats: Formats = DefaultFormats
-    val format = (json \ "format").extract[Int]
-    if (format != FormatVersion) {
-      throw BinshiftException("UNKNOWN_FORMAT", "file" -> File, "format" -> format).configuration(
-        s"$File has format $format; this binshift reads format $FormatVersion; delete it")
-    }
+    ControlDir.requireFormat(json, File, FormatVersion, advice = ", or delete it")
     (json \ "orders").children.map { o =>
       ShippingOrder((o \ "id").extract[String], (o \ "broadcast").extract[Long],
         (o \ "base").extract[Long], (o \ "first_step").extract[Int],

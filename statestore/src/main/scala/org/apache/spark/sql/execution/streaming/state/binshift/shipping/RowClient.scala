@@ -58,9 +58,6 @@ private[binshift] final class RowClient(
     !isOver
   }
 
-  /** True if answers are outstanding. */
-  def isAsking: Boolean = sent.nonEmpty
-
   /**
    * Waits for the rows that were asked for, and passes them on as they come, except those of keys with too many rows. Ends early if no
    * answer comes in time, or an answer can't be used.
