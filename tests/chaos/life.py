@@ -23,6 +23,7 @@ SLOW = (
     "snapshot.upload",
     "versions.deleted",
     "retired.delete",
+    "retired.file",
     "export.begin",
     "export.start",
     "stage.file",

@@ -32,7 +32,7 @@ def test_a_program_that_ends_while_its_stores_compact_leaves_nothing(jvm_jar: An
 @pytest.mark.long
 @pytest.mark.parametrize("how", WAYS[LOCAL])
 def test_programs_that_end_at_random_instants_leave_nothing(jvm_jar: Any, tmp_path: Path, how: str) -> None:
-    all_clean([end_program(tmp_path / str(seed), how, seed) for seed in range(1, 5)])
+    all_clean([end_program(tmp_path / str(seed), how, seed) for seed in range(1, 3)])
 
 
 @pytest.mark.long

@@ -10,6 +10,8 @@ PRUNED = {"spark.sql.streaming.stateStore.binshift.routing.minEntriesToRetain": 
 #: Of a file by its name, or a fault.
 INSTANTS = [
     "retired.delete",
+    # Some files of a partition have gone, and some are still there.
+    "retired.file",
     "versions.deleted",
     "delete:/state/0/0/9*.changelog",
     "delete:/state/0/*/10*.zip",

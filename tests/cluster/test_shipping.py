@@ -114,6 +114,7 @@ def split(drive, jvm_jar):
     return run
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("operator", ["aggregate", pytest.param("transform", marks=pytest.mark.matrix)])
 def test_new_partitions_begin_with_whole_files_wherever_old_owners_are(split, check, operator):
     with Fault("split.begun", "count") as begins:

@@ -58,6 +58,7 @@ POINTS = (
     "snapshot.upload",
     "versions.deleted",
     "retired.delete",
+    "retired.file",
 )
 DAMAGED = ("export.chunk", "rows.answer")
 STRATEGIES = ("AllAtOnce", "Fluid", "Batched", "OnDemand")

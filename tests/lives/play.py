@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
+import math
 import os
+import pickle
 import random
 import re
 import shutil
@@ -43,33 +46,62 @@ Variants = tuple[int, ...]
 
 @dataclass
 class Oracles:
-    """Runs of Spark's own provider, one for each operator, form of state, and input."""
+    """Runs of Spark's own provider, one for each operator, form of state, and input.
+
+    What they gave is kept in `root`, where other processes find it.
+    """
 
     spark: Any
     root: Path
-    runs: dict[tuple[Any, ...], StreamRun] = field(default_factory=dict)
-    states: dict[tuple[Any, ...], list[list[str]]] = field(default_factory=dict)
+    outputs: dict[tuple[Any, ...], dict[int, list[Any]]] = field(default_factory=dict)
 
-    def of(self, life: Life, variants: Variants) -> StreamRun:
+    def of(self, life: Life, variants: Variants) -> dict[int, list[Any]]:
+        """The outputs of all epochs."""
         key = self._key(life, variants)
-        if key not in self.runs:
-            query = QUERIES[life.operator]
-            stock = JOIN_4 if "join-4" in life.settings else {}
-            conf = {**ONE_EPOCH, "spark.sql.shuffle.partitions": "1", **stock}
-            run = StreamRun(self.spark, self.root / str(len(self.runs)), query.build, query.mode, STOCK, conf)
-            run.start()
-            for epoch in range(EPOCHS):
-                run.feed(input_of(life, epoch, variants[epoch]))
-                run.query.processAllAvailable()
-            run.stop()
-            self.runs[key] = run
-        return self.runs[key]
+        if key not in self.outputs:
+            if self._found(key) is None:
+                self._run(life, variants, self.root / f"{self._hashed(key)}-{os.getpid()}")
+            found = self._found(key)
+            assert found is not None
+            self.outputs[key] = pickle.loads((found / "outputs").read_bytes())
+        return self.outputs[key]
 
     def state(self, life: Life, variants: Variants, epoch: int) -> list[list[str]]:
-        key = (*self._key(life, variants), epoch)
-        if key not in self.states:
-            self.states[key] = state_of(self.of(life, variants), life, epoch)
-        return self.states[key]
+        self.of(life, variants)
+        folder = self._found(self._key(life, variants))
+        assert folder is not None
+        kept = folder / f"state-{epoch}"
+        if not kept.exists():
+            made = folder / f"state-{epoch}-{os.getpid()}"
+            made.write_bytes(pickle.dumps(state_of(self._stock(life, folder), life, epoch)))
+            made.rename(kept)
+        states: list[list[str]] = pickle.loads(kept.read_bytes())
+        return states
+
+    def _run(self, life: Life, variants: Variants, folder: Path) -> None:
+        run = self._stock(life, folder).start()
+        for epoch in range(EPOCHS):
+            run.feed(input_of(life, epoch, variants[epoch]))
+            run.query.processAllAvailable()
+        run.stop()
+        unfinished = folder / "unfinished"
+        unfinished.write_bytes(pickle.dumps(run.outputs))
+        unfinished.rename(folder / "outputs")
+
+    def _stock(self, life: Life, folder: Path) -> StreamRun:
+        query = QUERIES[life.operator]
+        stock = JOIN_4 if "join-4" in life.settings else {}
+        conf = {**ONE_EPOCH, "spark.sql.shuffle.partitions": "1", **stock}
+        return StreamRun(self.spark, folder, query.build, query.mode, STOCK, conf)
+
+    def _found(self, key: tuple[Any, ...]) -> Path | None:
+        """Each process makes its own folder, as Spark writes the folder's path into some files."""
+        outputs = next(self.root.glob(f"{self._hashed(key)}-*/outputs"), None)
+        return None if outputs is None else outputs.parent
+
+    @staticmethod
+    def _hashed(key: tuple[Any, ...]) -> str:
+        return hashlib.sha256(repr(key).encode()).hexdigest()[:16]
 
     @staticmethod
     def _key(life: Life, variants: Variants) -> tuple[Any, ...]:
@@ -90,8 +122,10 @@ def input_of(life: Life, epoch: int, variant: int) -> list[dict[str, Any]]:
     ]
 
 
-def play(spark: Any, life: Life, root: Path, oracles: Oracles) -> dict[str, Any]:
+def play(spark: Any, life: Life, root: Path, oracles: Oracles, deadline: float = math.inf) -> dict[str, Any]:
     """All of a life, in `root`, which is deleted unless it comes out wrong.
+
+    After the `deadline`, by the clock of `time.monotonic`, nothing more happens to it but its last epochs.
 
     Returns
     -------
@@ -107,8 +141,10 @@ def play(spark: Any, life: Life, root: Path, oracles: Oracles) -> dict[str, Any]
     shutil.rmtree(root, ignore_errors=True)
     player = _Player(spark, life, root, oracles)
     try:
-        for event in (*life.events, Epochs(EPOCHS)):
-            player.do(event)
+        for event in life.events:
+            if time.monotonic() < deadline:
+                player.do(event)
+        player.do(Epochs(EPOCHS))
         verdict = player.compare()
     finally:
         player.end()
@@ -217,7 +253,7 @@ class _Player:
         self._compare_outputs()
 
     def _compare_outputs(self) -> None:
-        expected = self.oracles.of(self.life, self.variants).outputs
+        expected = self.oracles.of(self.life, self.variants)
         for epoch, output in self.run.outputs.items():
             if output != expected.get(epoch):
                 raise WrongError(f"output of epoch {epoch}")

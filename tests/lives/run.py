@@ -39,6 +39,9 @@ def main(arguments: list[str]) -> int:
         "--shrink", type=float, default=5.0, metavar="MINUTES", help="of looking for a shorter one"
     )
     parser.add_argument(
+        "--oracles", type=Path, help="where the results of Spark's own provider are kept for other runs"
+    )
+    parser.add_argument(
         "--results", type=Path, help="a file that gets a line of JSON for each life that was right"
     )
     given = parser.parse_args(arguments)
@@ -55,7 +58,8 @@ def _side_by_side(given: argparse.Namespace, seed: str) -> int:
     # The processes would be in each other's way.
     prepare_jvms(scratch)
     own = [sys.executable, __file__, "--seed", seed, "--minutes", str(given.minutes), "--processes", "1"]
-    own += ["--shrink", str(given.shrink), *(["--results", str(given.results)] if given.results else [])]
+    own += ["--shrink", str(given.shrink), "--oracles", str(given.oracles or scratch / "oracles")]
+    own += ["--results", str(given.results)] if given.results else []
     running = [
         subprocess.Popen([*own, "--first", str(given.first + i), "--step", str(given.processes)])
         for i in range(given.processes)
@@ -81,7 +85,7 @@ def _alone(given: argparse.Namespace, seed: str) -> int:
     deadline = time.monotonic() + given.minutes * 60
     index, lived = given.first, 0
     with session_of_lives(root) as spark:
-        oracles = Oracles(spark, root / "oracles")
+        oracles = Oracles(spark, given.oracles or root / "oracles")
         roots = (root / f"life-{n}" for n in count())
 
         def wrong(life: Life) -> str | None:

@@ -20,7 +20,7 @@ def test_the_lives_of_today_come_out_as_on_sparks_own_provider(spark, tmp_path):
     while index == 0 or time.monotonic() < deadline:
         life = Life.of(f"{day}-{index}")
         try:
-            play(spark, life, tmp_path / f"life-{index}", oracles)
+            play(spark, life, tmp_path / f"life-{index}", oracles, deadline)
         except WrongError as error:
             pytest.fail(f"life {day}-{index} came out wrong: {error}\n{life!r}")
         index += 1

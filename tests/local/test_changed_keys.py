@@ -114,6 +114,7 @@ def test_a_rollback_ends_when_the_first_key_changes(stream):
     assert counted(run) == run.batch().count()
 
 
+@pytest.mark.long
 def test_the_epoch_before_a_step_fails_and_is_run_again_without_it(stream):
     run, oracle = pair(stream, counting_by_number)
     feed(0, False, run, oracle)
@@ -130,6 +131,7 @@ def test_the_epoch_before_a_step_fails_and_is_run_again_without_it(stream):
     assert_same_results(run, oracle, STATE)
 
 
+@pytest.mark.long
 def test_keys_that_change_after_a_rescale_lose_nothing(stream):
     # Which keys become equal in a partition depends on its rows, so no other query can be compared with.
     run = stream(counting_by_number).start()

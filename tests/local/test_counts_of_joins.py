@@ -13,6 +13,7 @@ COUNTS = ("fetch.chunk.left-keyToNumValues", "block")
 TWO = {"spark.sql.shuffle.partitions": "2"}
 
 
+@pytest.mark.long
 def test_a_migration_is_not_over_while_counts_are_on_their_way(history, tmp_path):
     h = history("join", **TWO)
     with Fault(*COUNTS):

@@ -42,6 +42,7 @@ def test_a_join_has_the_numbers_and_values_of_the_keys_that_are_touched_while_no
     h.assert_never_migrated(tmp_path, **conf)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", ["join-left", "join-full", "valid-until", "same-seconds", "within-a-day", "windows-in-order"]
 )

@@ -18,6 +18,7 @@ KEYS = {
     "map in an array": "array(map(s, date '2026-01-01'))",
     "map of maps": "map('a', map(s, v % 2))",
     "collated text": "collate(if(v % 2 = 0, upper(s), s), 'UTF8_BINARY')",
+    "calendar interval": "make_interval(v % 2, v % 3, 0, length(s))",
     "day-time interval": "make_dt_interval(0, 0, v % 3, length(s))",
     "year-month interval": "if(v % 5 = 0, null, make_ym_interval(v % 3, length(s)))",
     "floats": "if(v % 4 = 0, double('NaN'), if(v % 4 = 1, -0D, 0D))",
@@ -31,10 +32,15 @@ def by(*names):
         keyed = df.withColumn("s", F.expr("concat('s', v % 7)"))
         counted = keyed.groupBy(*(F.expr(KEYS[n]).alias(n) for n in names)).agg(F.count("*").alias("n"))
         # Python has no such intervals, and NaN never equals NaN there.
-        as_text = [n for n in names if n in ("year-month interval", "floats")]
+        as_text = [n for n in names if n in ("calendar interval", "year-month interval", "floats")]
         return counted.withColumns({n: F.col(n).cast("string") for n in as_text})
 
     return build
+
+
+def distinct_intervals(df):
+    intervals = df.withColumn("i", F.expr("make_interval(v % 2, v % 3, 0, length(k), v % 5)"))
+    return intervals.dropDuplicates(["i"]).select(F.col("i").cast("string"))
 
 
 def moved(stream, build, **kwargs):
@@ -58,6 +64,12 @@ def test_a_key_may_hold_whatever_spark_groups_by(stream):
     assert any(run.outputs.values())
 
 
+def test_duplicates_may_be_calendar_intervals(stream):
+    run, oracle = moved(stream, distinct_intervals, mode="append")
+    assert_same_results(run, oracle, state=())
+    assert any(run.outputs.values())
+
+
 def used_in_all_ways(batch, epoch):
     """Uses a batch as users do, in all ways in which Spark treats a plan; returns the results."""
     names = [c for c in batch.columns if c != "n"]
@@ -77,6 +89,7 @@ def used_in_all_ways(batch, epoch):
     return [sorted(repr(r) for r in rows) for rows in found] + [observed.get]
 
 
+@pytest.mark.long
 def test_a_batch_may_be_used_in_all_ways(stream):
     kept = {}
 

@@ -132,7 +132,7 @@ def test_the_rows_of_a_single_bin_that_leaves_on_demand_are_counted_where_they_a
 @pytest.mark.parametrize(
     ("name", "targets"),
     [
-        ("count", (5, 2)),
+        pytest.param("count", (5, 2), marks=pytest.mark.long),
         pytest.param("count", (1, 3), marks=pytest.mark.long),
         pytest.param("dedup", (1, 3), marks=pytest.mark.matrix),
         pytest.param("tumbling-append", (5, 1), marks=pytest.mark.matrix),

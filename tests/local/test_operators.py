@@ -96,7 +96,7 @@ ALIKE = {"count-complete", "tumbling-update", "sliding-append", "session-dynamic
 #: The queries that differ most in their use of a store.
 FEW = {"count", "session-fixed", "join-full", "tws-jvm"}
 #: Queries whose functions in Python take most of the time.
-SLOW = {"pandas-with-state", "tws-pandas"}
+SLOW = {"pandas-with-state", "session-fixed", "tws-initial-state", "tws-pandas"}
 
 
 def journeys():
@@ -204,6 +204,7 @@ def test_without_a_migration_the_query_behaves_as_on_the_stock_provider(stream, 
     assert_same_results(run, oracles(name), query.state)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", [*(pytest.param(n, marks=pytest.mark.matrix) for n in ("session-fixed", "join-left")), "tws-jvm"]
 )

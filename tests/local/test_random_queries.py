@@ -14,7 +14,7 @@ from local.random_queries import operators_of, random_query
 CHOSEN = (1, 2, 3, 4, 5)
 
 #: Blocks of the matrix, and seeds in each; a part of the matrix runs some of the blocks.
-BLOCKS, SEEDS = 500, 4
+BLOCKS, SEEDS = 500, 2
 FIRST = 1000
 #: The same for plans that are not run.
 PLANS, SEEDS_PLANNED = 100, 20

@@ -59,6 +59,7 @@ def rows_of_all(run, epoch):
     return [operator.numRowsTotal for operator in run.progress(epoch).stateOperators]
 
 
+@pytest.mark.long
 def test_little_more_travels_before_the_first_epoch_ends_than_the_rows_that_it_touches(
     spark, history, tmp_path
 ):
@@ -157,6 +158,7 @@ def test_variables_of_the_keys_that_are_touched_come_while_no_bin_does(history, 
     h.assert_never_migrated(tmp_path, **conf)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("before", "after"), [(4, 2), (2, 7)])
 def test_epochs_go_on_while_no_bin_comes_with_another_number_of_partitions(history, tmp_path, before, after):
     h = history(**{"spark.sql.shuffle.partitions": str(before)})
@@ -236,6 +238,7 @@ def test_a_scan_is_opened_when_it_is_read_and_all_bins_are_here(spark):
     assert scans.readAfterTheStoreIsCommitted() == "fails"
 
 
+@pytest.mark.long
 def test_a_task_that_fails_while_rows_come_in_is_retried_from_the_checkpoint(history, tmp_path):
     h = history("forgetful")
     with Fault("rows.add", "throw") as fault:
@@ -245,6 +248,7 @@ def test_a_task_that_fails_while_rows_come_in_is_retried_from_the_checkpoint(his
     h.assert_never_migrated(tmp_path)
 
 
+@pytest.mark.long
 def test_a_task_that_fails_while_bins_come_below_what_was_written_is_retried(history, tmp_path):
     h = history("forgetful")
     with Fault(*BLOCKED):
@@ -255,6 +259,7 @@ def test_a_task_that_fails_while_bins_come_below_what_was_written_is_retried(his
     h.assert_never_migrated(tmp_path)
 
 
+@pytest.mark.long
 def test_bins_that_cannot_be_taken_in_below_what_was_written_come_from_the_checkpoint(history, tmp_path):
     h = history("forgetful")
     with Fault(*BLOCKED):

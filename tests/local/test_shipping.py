@@ -93,6 +93,7 @@ def test_without_preparation_the_old_owners_executor_sends_the_bins(tumbling, tm
     assert_never_migrated(run, query, epoch + 1, tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("action", ["damage", pytest.param("cut", marks=pytest.mark.matrix)])
 def test_a_damaged_shipment_is_read_from_the_checkpoint(tumbling, tmp_path, action):
     query, run = tumbling
@@ -161,6 +162,7 @@ def held_up(run):
         yield migration
 
 
+@pytest.mark.long
 def test_pieces_that_are_lost_on_the_way_are_read_from_the_checkpoint(stream, tmp_path, spark):
     query = QUERIES["tumbling-append"]
     run = stream(query.build, mode=query.mode, conf={SHIP + "chunkBytes": "1"}).start()
@@ -178,6 +180,7 @@ def test_pieces_that_are_lost_on_the_way_are_read_from_the_checkpoint(stream, tm
     assert_never_migrated(run, query, epoch + 1, tmp_path)
 
 
+@pytest.mark.long
 def test_copies_come_though_pieces_of_many_others_do_not(stream, tmp_path):
     query = QUERIES["tumbling-append"]
     conf = {"spark.sql.shuffle.partitions": "5", SHIP + "timeout": NEVER}

@@ -140,6 +140,7 @@ def rows_of_all(table, spark):
     return {name: [row for row in rows if row.query == name] for name in ("silent", "other")}
 
 
+@pytest.mark.long
 def test_what_shows_all_queries_does_not_wait_for_one_that_is_silent(stream, spark, files):
     files.disarm()
     other = stream(count_by_key, "other").start(name="other")

@@ -66,9 +66,9 @@ def assert_exact(run, query, epoch, tmp_path, **conf):
         ("count", 1, IDS),
         pytest.param("dedup", 1, CHECKSUMS | IDS, marks=NEEDS_CHECKSUMS),
         pytest.param("session-fixed", 1, {}, marks=pytest.mark.matrix),
-        ("join-full", 4, {}),
+        pytest.param("join-full", 4, {}, marks=pytest.mark.long),
         pytest.param("join-full", 4, IDS, marks=pytest.mark.matrix),
-        ("variables", 1, IDS),
+        pytest.param("variables", 1, IDS, marks=pytest.mark.long),
     ],
 )
 def test_new_partitions_begin_with_the_files_of_an_old_owner(stream, tmp_path, name, stores, conf):

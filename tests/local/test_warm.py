@@ -121,6 +121,7 @@ def test_a_store_that_comes_before_its_files_keeps_nobody_waiting(spark, stream,
     assert_same_results(run, oracle)
 
 
+@pytest.mark.long
 def test_a_load_that_fails_with_files_that_were_here_is_tried_again_without_them(spark, stream, warm):
     run, oracle = stopped(spark, stream, "count", SNAPSHOTS)
     run.spark.conf.set(MIN_DELTAS, "1000")

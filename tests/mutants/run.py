@@ -107,6 +107,8 @@ def look_for(fault: PlantedFault, given: argparse.Namespace) -> dict[str, Any]:
     plant(fault, root)
     command = [sys.executable, str(HERE.parent / "lives" / "run.py"), "--minutes", str(given.minutes)]
     command += ["--seed", given.seed, "--processes", str(given.processes), "--shrink", "0"]
+    # All faults are looked for in the same lives.
+    command += ["--oracles", str(BUILD / f"oracles-{commit(REPO)}")]
     began = time.monotonic()
     # The lives of a process that is ended go with it.
     scratch = root / "tmp"

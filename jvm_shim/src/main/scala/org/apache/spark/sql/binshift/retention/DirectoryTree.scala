@@ -4,6 +4,7 @@ import java.io.{FileNotFoundException, IOException}
 
 import org.apache.hadoop.fs.{ChecksumFileSystem, FileStatus, FileSystem, Path}
 
+import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.util.ThreadUtils
 
 /**
@@ -20,7 +21,10 @@ private[retention] final class DirectoryTree private (fs: FileSystem, files: Seq
 
   /** Deletes the listed files, and nothing that has been added since. A directory that holds such a file stays. */
   def delete(): Unit = {
-    if (files.nonEmpty) ThreadUtils.parmap(files, "binshift-retired", MaxThreads)(fs.delete(_, false))
+    if (files.nonEmpty) ThreadUtils.parmap(files, "binshift-retired", MaxThreads) { file =>
+      fs.delete(file, false)
+      Faults.at("retired.file")
+    }
     // This doesn't delete a directory that isn't empty.
     directories.foreach(d =>
       try fs.delete(d, false)
