@@ -30,6 +30,7 @@ SLOW = (
     "checkpoint.read",
     "switch.ingest",
     "switch.done",
+    "sweep",
     "split.begin",
     "rows.answer",
     "standby.file",
