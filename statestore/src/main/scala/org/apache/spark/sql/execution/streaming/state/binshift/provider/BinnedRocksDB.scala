@@ -405,7 +405,8 @@ private[binshift] final class BinnedRocksDB(
     }
     val isUploaded = RocksDBFields.isUploadedWhole(this)
     val result @ (version, info) =
-      snapshotTurn.commit(loadedVersion + 1, isWhole && mover.released.isEmpty, () => PromptUploads.submit(this))(commitBySpark(forceSnapshot))
+      snapshotTurn.commit(loadedVersion + 1, isWhole && mover.released.isEmpty, () => PromptUploads.submit(this))(
+        commitBySpark(forceSnapshot))
     if (Trace.isOn && isBinned)
       trace.committed(version, info.stateStoreCkptId, hasChangelog = conf.enableChangelogCheckpointing && !isUploaded)
     if (isUploaded) RocksDBFields.forgetForced(this)

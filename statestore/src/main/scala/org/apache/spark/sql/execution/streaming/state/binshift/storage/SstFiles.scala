@@ -50,7 +50,7 @@ private[binshift] final class SstFiles(dir: File, conf: RocksDBConf) extends Aut
   }
 
   /** Drops the file that is being written, if any. */
-  private def abandon(): Unit = writer.foreach { w =>
+  def abandon(): Unit = writer.foreach { w =>
     w.close()
     writer = None
     file.delete()
