@@ -31,6 +31,7 @@ SLOW = (
     "checkpoint.read",
     "switch.ingest",
     "switch.done",
+    "sweep",
     "split.begin",
     "rows.answer",
     "standby.file",

@@ -54,6 +54,7 @@ POINTS = (
     "switch.changes",
     "switch.flush",
     "switch.done",
+    "sweep",
     "snapshot.check",
     "snapshot.upload",
     "versions.deleted",

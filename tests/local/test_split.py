@@ -17,7 +17,7 @@ from local.migrations import (
     version_of,
 )
 from local.queries import QUERIES, Query, in_jvm
-from local.settings import CHECKSUMS, IDS, MIN_DELTAS, NEEDS_CHECKSUMS, SNAPSHOTS
+from local.settings import CHECKSUMS, IDS, JOIN_4, MIN_DELTAS, NEEDS_CHECKSUMS, NEEDS_JOIN_4, SNAPSHOTS
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 #: A limit so small that the tests' states are large enough.
@@ -69,6 +69,9 @@ def assert_exact(run, query, epoch, tmp_path, **conf):
         pytest.param("join-full", 4, {}, marks=pytest.mark.long),
         pytest.param("join-full", 4, IDS, marks=pytest.mark.matrix),
         pytest.param("variables", 1, IDS, marks=pytest.mark.long),
+        ("tws-jvm", 1, {}),
+        pytest.param("tws-jvm", 1, IDS, marks=pytest.mark.matrix),
+        pytest.param("join-full", 1, JOIN_4 | IDS, marks=[NEEDS_JOIN_4, pytest.mark.long]),
     ],
 )
 def test_new_partitions_begin_with_the_files_of_an_old_owner(stream, tmp_path, name, stores, conf):
@@ -95,12 +98,16 @@ def test_bins_of_other_old_owners_are_sent(stream, tmp_path, partitions, moved):
     assert_never_migrated(run, query, epoch + 1, tmp_path)
 
 
-def test_rows_that_are_read_in_the_order_of_time_are_sent(stream, tmp_path):
+@pytest.mark.parametrize("point", ["split.link", "split.count"])
+def test_timers_of_others_do_not_fire_where_they_are_not_swept_yet(stream, tmp_path, point):
+    """With the files of an executor or of the checkpoint."""
     query, run = splitting(stream, "tws-jvm")
-    with Fault("split.begun", "count") as begins:
+    with Fault("sweep", "throw", always=True), Fault(point, "throw", always=True):
         epoch, report = grow(run, 2, 4)
-        assert begins.count == 0
-    assert (report.bins_shipped, report.bins_from_checkpoint) == (32, 0)
+        assert report.bins_from_checkpoint == (32 if point == "split.link" else 0)
+        run.run(*range(epoch, epoch + 3))
+        # They leave the partitions to which they belong again, and others come back.
+        epoch, _ = grow(run, epoch + 3, 2)
     assert_exact(run, query, epoch, tmp_path)
 
 

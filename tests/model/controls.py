@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from model.rules import Guard, Rules
-from model.sizes import LATE_NOTE, LATE_ROLLBACK, MOVED, TWO_STEPS_PREPARED
+from model.sizes import LATE_NOTE, LATE_ROLLBACK, LENT, MOVED, TWO_STEPS_PREPARED
 from model.state import Budget, PerBin
 
 AWAY = (PerBin((1, 0)),)
@@ -85,6 +85,23 @@ CONTROLS = [
     _control(Guard.SAME_VERSION, plans=(AWAY_AND_BACK,), epochs=5),
     _control(Guard.COMMITTED_INSTANCE, budget=Budget(attempts=1)),
     _control(Guard.COPY_FOLLOWS, budget=Budget(copies=1), epochs=4),
+    _control(
+        Guard.SWEPT_BEFORE_RETURN,
+        first=PerBin((0, 0, 1)),
+        plans=(LENT,),
+        epochs=5,
+        leaves_rows=True,
+        cleans=False,
+    ),
+    _control(
+        Guard.SWEPT_BEFORE_SNAPSHOT,
+        first=PerBin((0, 0, 1)),
+        plans=(LENT,),
+        epochs=5,
+        leaves_rows=True,
+        cleans=False,
+        budget=Budget(starts=1, losses=1, snapshots=1),
+    ),
     _control(Guard.CHECK_BEFORE_UPLOAD, budget=WOUND, format=1, retained=2),
     _control(Guard.UPLOAD_BY_RECORD, budget=WOUND, format=1, retained=2),
     _control(Guard.RETENTION),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from model.recovery import entry_of, expected, named, owners, partitions_of, recovered, table_at
+from model.recovery import LEFT_ROWS, entry_of, expected, named, owners, partitions_of, recovered, table_at
 from model.rules import Guard, Rules
 from model.state import (
     Changelog,
@@ -82,6 +82,14 @@ def _task(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
         for bin, owner in enumerate(d.entry.table)
     )
     owned = [bin for bin, owner in enumerate(d.entry.table) if owner == partition]
+    left = _left(d, partition) if rules.leaves_rows else None
+    if left is not None and any(left[bin] for bin in owned):
+        if rules.has(Guard.SWEPT_BEFORE_RETURN):
+            left = None
+        else:
+            held = PerBin(
+                (*rows, LEFT_ROWS) if rows is not None and left[bin] else rows for bin, rows in enumerate(held)
+            )
     if may_commit(rules, s.files, d):
         for bin in owned:
             if held[bin] != expected(s.files, d.epoch):
@@ -94,11 +102,40 @@ def _task(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
         return
     for attempt in range(2 if s.left.attempts else 1):
         for has_snapshot in (True,) if d.asks else (False, True) if s.left.snapshots else (False,):
-            yield _ended(rules, s, d, partition, held, attempt, has_snapshot)
+            yield _ended(rules, s, d, partition, held, left, attempt, has_snapshot)
+
+
+def _left(d: Driver, partition: int) -> PerBin | None:
+    """For each bin, whether a store that is still open has rows of it from when it owned the bin."""
+    assert d.entry is not None
+    store = d.stores[partition]
+    if store is None or store.version != d.epoch or (d.ids is not None and store.id != d.ids[partition]):
+        return None
+    left = PerBin(
+        (store.left is not None and store.left[bin]) or (rows is not None and d.entry.table[bin] != partition)
+        for bin, rows in enumerate(store.content)
+    )
+    return left if any(left) else None
+
+
+def sweeps(s: State) -> Iterator[Step]:
+    """An executor deletes the rows of bins that a store has released, whenever it likes."""
+    for d in s.drivers:
+        for partition, store in enumerate(d.stores):
+            if store is not None and store.left is not None:
+                swept = _with(d.stores, partition, store._replace(left=None))
+                yield Step(("sweep", d.run, partition), replaced(s, d, d._replace(stores=swept)))
 
 
 def _ended(
-    rules: Rules, s: State, d: Driver, partition: int, held: PerBin, attempt: int, has_snapshot: bool
+    rules: Rules,
+    s: State,
+    d: Driver,
+    partition: int,
+    held: PerBin,
+    left_rows: PerBin | None,
+    attempt: int,
+    has_snapshot: bool,
 ) -> Step:
     """A task has written its changes, and maybe made a snapshot for its executor to upload.
 
@@ -114,7 +151,9 @@ def _ended(
     content = PerBin(None if rows is None else (*rows, record) for rows in held)
     written = c._replace(changelogs=frozenset(f for f in c.changelogs if f[:3] != changes[:3]) | {changes})
     now, left, uploads = d._replace(has_written=True), s.left, s.uploads
-    store = Instance(d.epoch + 1, id, content)
+    if has_snapshot and rules.has(Guard.SWEPT_BEFORE_SNAPSHOT):
+        left_rows = None
+    store = Instance(d.epoch + 1, id, content, left_rows)
     if attempt == 0:
         now = now._replace(done=(*d.done, (partition, id)))
     else:
@@ -126,7 +165,7 @@ def _ended(
     if has_snapshot:
         left = left._replace(snapshots=max(0, left.snapshots - 1))
         uploads = uploads | {
-            Upload("queued", d.run, d.record, Snapshot(partition, d.epoch + 1, id, content, under))
+            Upload("queued", d.run, d.record, Snapshot(partition, d.epoch + 1, id, content, under, left_rows))
         }
     event = "task" + (" that does not count" if attempt else "") + (" with a snapshot" if has_snapshot else "")
     return Step(

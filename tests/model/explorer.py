@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from model.epoch import goes_on
+from model.epoch import goes_on, sweeps
 from model.executors import cleanups, uploads
 from model.invariants import violated
 from model.migration import migrates
@@ -35,6 +35,7 @@ def steps(rules: Rules, s: State) -> Iterator[Step]:
     yield from starts(rules, s)
     yield from uploads(rules, s)
     yield from cleanups(rules, s)
+    yield from sweeps(s)
     yield from mishaps(rules, s)
 
 

@@ -18,6 +18,8 @@ File = Changelog | Snapshot
 
 ANY_RUN = -1
 """Stands for the run in the name of a checkpoint's first entry, which is the same whichever run writes it."""
+LEFT_ROWS = -2
+"""In the content of a bin that was mixed with rows which it had left in a store."""
 REMEMBERED = 50_000
 
 
@@ -155,7 +157,22 @@ def content(files: Way, bin: int) -> Content | None:
 
 def recovered(rules: Rules, c: Checkpoint, tables: Owners, bin: int, version: int) -> Content | None:
     files = way(rules, c, tables, bin, version, any_id=not rules.has(Guard.COMMITTED_BASE))
-    return None if files is None else content(files, bin)
+    rows = None if files is None else content(files, bin)
+    if files is None or rows is None or rules.has(Guard.SWEPT_BEFORE_SNAPSHOT):
+        return rows
+    table = table_at(tables, version - 1)
+    assert table is not None
+    own = [
+        f
+        for f in c.snapshots
+        if f.partition == table[bin]
+        and f.version <= version
+        and f.id == committed_id(c, f.partition, f.version)
+    ]
+    newest = max(own, key=lambda f: f.version, default=None)
+    # The store begins with its own newest snapshot, whatever bins come into it.
+    has_left = newest is not None and newest.left is not None and newest.left[bin]
+    return (*rows, LEFT_ROWS) if has_left and newest not in files else rows
 
 
 def expected(c: Checkpoint, version: int) -> Content:

@@ -45,6 +45,10 @@ class Guard(Enum):
         "in format 2, a store that an executor holds is taken by version alone, though it is of another attempt"
     )
     COPY_FOLLOWS = "a copy is taken at the switch, whichever version it has got to"
+    SWEPT_BEFORE_RETURN = (
+        "a bin comes back to a store that still has the rows with which it left, and they count again"
+    )
+    SWEPT_BEFORE_SNAPSHOT = "a snapshot has rows of bins that its store released, and they outlive the store"
     # Uploads
     CHECK_BEFORE_UPLOAD = "a snapshot is uploaded without a look whether its epoch was lost"
     UPLOAD_BY_RECORD = (
@@ -93,6 +97,7 @@ class Rules:
     budget: Budget = ONE_START
     cleans: bool = True
     adopts_from_files: bool = False  # What a switch brings never comes from a store, as where copies fail.
+    leaves_rows: bool = False  # Released bins leave their rows in the store, as in families read in order.
     stops: bool = False  # A query may be stopped between two epochs.
     winds_while_alive: bool = False
     winds_while_uploading: bool = False

@@ -84,6 +84,9 @@ def _late_rollback() -> State:
 LATE_NOTE = _late_note()
 LATE_ROLLBACK = _late_rollback()
 
+LENT = (PerBin((0, 1, 1)), PerBin((0, 0, 1)))
+"""A bin leaves a store that keeps another one, and comes back."""
+
 SMALL = {
     "three drivers, two steps prepared": Rules(
         since=TWO_STEPS_PREPARED, drivers=3, cleans=False, budget=Budget(others=2, plans=0)
@@ -101,6 +104,14 @@ SMALL = {
     ),
     "out and back again": Rules(
         first=ONE_PARTITION, plans=(OUT_AND_BACK,), epochs=4, budget=Budget(starts=1, snapshots=1)
+    ),
+    "a bin that comes back to a store with its rows": Rules(
+        first=PerBin((0, 0, 1)),
+        plans=(LENT,),
+        epochs=5,
+        leaves_rows=True,
+        cleans=False,
+        budget=Budget(starts=1, losses=1, snapshots=1),
     ),
     "copies": Rules(epochs=4, budget=Budget(starts=1, losses=1, copies=1)),
     "real-time mode, two drivers": Rules(real_time=True, epochs=2, budget=Budget(others=1)),
@@ -183,6 +194,7 @@ LONG_LIVES = {
         format=format,
         retained=retained,
         epochs=5,
+        leaves_rows=True,
         plans=(SWAP, UNITED_AND_BACK),
         budget=Budget(5, others=2, plans=2, cancels=1, crashes=2, losses=2, attempts=2, snapshots=4, winds=1),
     )
@@ -192,6 +204,7 @@ LONG_LIVES = {
     "real-time mode": Rules(
         real_time=True,
         epochs=5,
+        leaves_rows=True,
         plans=(SWAP, UNITED_AND_BACK),
         budget=Budget(5, others=2, plans=2, cancels=1, crashes=2, losses=2, attempts=2, snapshots=4),
     )

@@ -95,6 +95,7 @@ class Snapshot(NamedTuple):
     id: Id
     content: PerBin
     under: int | None
+    left: PerBin | None = None  # As in an `Instance`. Only without its guard.
 
 
 class Upload(NamedTuple):
@@ -119,6 +120,7 @@ class Instance(NamedTuple):
     version: int
     id: Id
     content: PerBin
+    left: PerBin | None = None  # The bins that it released, and whose rows nobody has swept yet.
 
 
 class Driver(NamedTuple):

@@ -28,7 +28,6 @@ NOTED = {
     "evacuation",
     "fetches ahead",
     "files here",
-    "files of deletions",
     "moves to",
     "order",
     "order closed",
@@ -38,6 +37,7 @@ NOTED = {
     "run ended",
     "standby",
     "standby closed",
+    "swept",
     "upload refused",
 }
 

@@ -369,9 +369,9 @@ def test_ways_that_were_under_way_for_one_partition_make_a_pair() -> None:
         moves=[[1, 0, "2-3"], [0, 1, "0-1"]],
     )
     after(lines, find(lines, "epoch", epoch=2), event="order closed", order="o")
-    after(lines, find(lines, "switched", 0), event="files of deletions")
+    after(lines, find(lines, "switched", 0), event="swept")
     found = pairs(ordered(Event.of(line) for line in lines))
-    assert found == {("copied ahead", "files of deletions")}
+    assert found == {("copied ahead", "sweep")}
     assert "| copied ahead |" in table([[" + ".join(pair) for pair in found]])
 
 

@@ -21,7 +21,7 @@ WAYS = (
     "evacuation",
     "standby",
     "takeover",
-    "files of deletions",
+    "sweep",
 )
 #: The ways of an order's bins, by its delivery. Bins that don't come with whole files are sent.
 _ORDERED = {
@@ -92,8 +92,10 @@ def _standby(e: Event) -> str:
 def _way(e: Event, is_leaving: bool) -> str | None:
     """The way of state that an event of a store is about, if it is about one."""
     match e.name:
-        case "rows on demand" | "files of deletions" | "quick replay":
+        case "rows on demand" | "quick replay":
             return e.name
+        case "swept":
+            return "sweep"
         case "moves to" | "fetches ahead":
             return "evacuation" if is_leaving else "relocation"
         case "rescued to":

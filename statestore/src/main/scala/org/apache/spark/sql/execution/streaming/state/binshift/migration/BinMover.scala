@@ -40,25 +40,26 @@ private[binshift] final class BinMover(
     countIfSent()
     // A store that began with whole files counts all rows that it has, so none of them may leave before.
     if (uncounted.exists(u => u.isOnDemand || u.isOfAll && switch.leaving.nonEmpty)) countSent()
+    // Bins that were released and come back must not find their rows of that time.
+    if (switch.arriving.values.flatten.exists(released.contains)) released.sweep()
+    def isEmpty(bin: Int) = !switch.staying(bin)
     shipping.departed(version, switch.leaving) match {
-      case Some(known) =>
-        if (Trace.isOn && known.ordered.isDefined) Trace("files of deletions", store, "version" -> version)
-        drop(switch, known)
+      case Some(rows) => release(switch.leaving, isEmpty, rows)
       case None => shipping.leavingUncounted(version, switch.leaving) match {
           case Some(counts) =>
-            drop(switch, DepartedBins(RowCounts.sum(counts.map(_.count.expected))))
+            release(switch.leaving, isEmpty, RowCounts.sum(counts.map(_.count.expected)))
             uncounted ++= counts.map { c =>
               UncountedRows(c.count, c.count.expected, () => countCheckpoint(version, c.bins), isOnDemand = c.isOnDemand)
             }
-          case None => ranges.remove(switch.leaving, !switch.staying(_))
+          case None => ranges.remove(switch.leaving, isEmpty)
         }
     }
     val begun = split.begin(version, switch)
     begun.foreach { b =>
       val expected = b.foreign.expected
-      val all = 0 until routing.at(version).now.bins
+      def present = (0 until routing.at(version).now.bins).filterNot(released.contains)
       uncounted :+= UncountedRows(
-        b.foreign, expected, () => RocksDBFields.rows(db) + expected - ranges.count(all), isOfAll = true)
+        b.foreign, expected, () => RocksDBFields.rows(db) + expected - ranges.count(present), isOfAll = true)
     }
     val others = switch.arriving.toSeq.filterNot { case (source, _) => begun.exists(_.source == source) }.sortBy(_._1)
     val adopted = begun.map(_.stats).toSeq ++ others.map { case (source, bins) => arrive(version, source, bins) }
@@ -69,9 +70,14 @@ private[binshift] final class BinMover(
   }
 
   /** Called when the store is closed. */
-  def close(): Unit = known.clear()
+  def close(): Unit = {
+    released.hold()
+    known.clear()
+  }
 
-  private val split = new PartitionSplit(db, store, routing, shipping, arguments, beginWith, beginAnew)
+  /** Rows of released bins that are still in the database. */
+  val released = new ReleasedRows(db, store)
+  private val split = new PartitionSplit(db, store, routing, shipping, arguments, release, beginWith, beginAnew)
   private lazy val known = new KnownRows(db, store.partitionId)
   private var isUnusable = false
   private var switchedAt = -1L
@@ -151,6 +157,7 @@ private[binshift] final class BinMover(
   def forget(): Unit = {
     CompactionPace.forget(db)
     pendingBins.clear()
+    released.forget()
     uncounted = Nil
     isUnusable = false
   }
@@ -180,7 +187,10 @@ private[binshift] final class BinMover(
       None
     }
 
-  private def drop(switch: BinSwitch, known: DepartedBins): Unit = ranges.drop(switch.leaving, !switch.staying(_), known)
+  private def release(bins: Seq[Int], isEmpty: Int => Boolean, rows: RowCounts): Unit = {
+    ranges.dropRanges(bins, isEmpty, rows)
+    released.add(bins)
+  }
 
   /** Asked before the files are ingested, because that moves them. */
   private def bytesOf(taken: TakenCopy): Long = (taken.base ++ taken.changes).map(_.length).sum

@@ -131,7 +131,7 @@ private[binshift] final class KnownRows(
       try {
         val (file, now) = write(dir, mine)
         val overlay = Seq(file.map(_.file).toSeq)
-        ranges.drop(bins, _ => false, DepartedBins(now))
+        ranges.dropRanges(bins, _ => false, now)
         val result = ranges.bringOrElse(bins)(bring) { e =>
           ranges.takeIn(overlay, now)
           throw new BinsNotBrought(bins, e)

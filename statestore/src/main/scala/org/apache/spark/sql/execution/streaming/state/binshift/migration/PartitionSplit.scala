@@ -14,7 +14,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamil
 import org.apache.spark.sql.execution.streaming.state.binshift.recovery.CheckpointedBins
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{BinSwitch, EpochRouting}
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{LinkedCount, PartitionShipping, SplitOffer}
-import org.apache.spark.sql.execution.streaming.state.binshift.statistics.LaterCount
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{LaterCount, RowCounts}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage._
 import org.apache.spark.util.Utils
 
@@ -24,15 +24,15 @@ import org.apache.spark.util.Utils
  *
  * The files come from the old owner's database if that is on this executor, and otherwise from its checkpoint.
  *
+ * @param release   drops bins, given how many rows they have
  * @param beginWith replaces the loaded version, which is empty, with files
  * @param beginAnew loads that version again
  */
 private[migration] final class PartitionSplit(
     db: BinKeyedRocksDB, store: StateStoreId, routing: EpochRouting, shipping: PartitionShipping, arguments: RocksDBArguments,
-    beginWith: BinnedFileManager.Beginning => Unit, beginAnew: () => Unit) extends Logging {
+    release: (Seq[Int], Int => Boolean, RowCounts) => Unit, beginWith: BinnedFileManager.Beginning => Unit,
+    beginAnew: () => Unit) extends Logging {
   import PartitionSplit._
-
-  private val ranges = new BinRows(db, arguments.useColumnFamilies)
 
   /**
    * Starts the store with the files of an old owner at `version`, if the order says so. If it returns `None`, nothing has
@@ -91,18 +91,16 @@ private[migration] final class PartitionSplit(
       val mine = bins.toSet
       if (Trace.isOn) Trace("arrived", store, "version" -> version, "from" -> source, "way" -> "split", "here" -> isHere,
         "bins" -> Trace.ranges(bins))
-      ranges.drop((0 until routing.at(version).now.bins).filterNot(mine), !mine(_), DepartedBins(offer.foreign.expected))
+      release((0 until routing.at(version).now.bins).filterNot(mine), !mine(_), offer.foreign.expected)
       Begun(source, offer.foreign,
         SwitchStats(
           binsShipped = if (isHere) bins.size else 0, binsFromCheckpoint = if (isHere) 0 else bins.size, bytesAdopted = bytes,
           isSplit = true))
     }
 
-  /** True if families have the same numbers in both stores, and the rows of each bin are ranges of keys. */
-  private def isAlike(theirs: Seq[NumberedFamily]): Boolean = {
-    val mine = ColumnFamily.numbered(db, arguments.useColumnFamilies)
-    !theirs.exists(_.family.isReadInOrder) && mine.forall(theirs.contains)
-  }
+  /** True if families have the same numbers in both stores. */
+  private def isAlike(theirs: Seq[NumberedFamily]): Boolean =
+    ColumnFamily.numbered(db, arguments.useColumnFamilies).forall(theirs.contains)
 }
 
 private[migration] object PartitionSplit {

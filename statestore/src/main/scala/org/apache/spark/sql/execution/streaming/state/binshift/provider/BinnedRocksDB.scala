@@ -143,6 +143,7 @@ private[binshift] final class BinnedRocksDB(
       readOnly: Boolean,
       loadEmpty: Boolean): RocksDB = {
     shipping.awaitLinks()
+    mover.released.hold()
     if (takeOver.isDefined) keepPlain(isStock(version))
     if (takeOver.exists(version > _.epoch)) isTakenOver = true
     if (isRouted) retained.committed(version, stateStoreCkptId)
@@ -182,6 +183,7 @@ private[binshift] final class BinnedRocksDB(
       if (retired) loadStored(version, None, readOnly, loadEmpty = true)
       else loadStored(version, stateStoreCkptId, readOnly, loadEmpty)
     }
+    mover.released.begin()
     this
   }
 
@@ -395,6 +397,7 @@ private[binshift] final class BinnedRocksDB(
     // A query whose runs have a single epoch each would otherwise never make a snapshot.
     def mustCount = forceSnapshot || RocksDBFields.mustSnapshot(this) || snapshotTurn.isLate(loadedVersion + 1)
     if (replayed.isReady || mustCount) replayed.settle()
+    if (mustCount) mover.released.sweep()
     if (!isWhole && (forceSnapshot || RocksDBFields.mustSnapshot(this))) {
       // A snapshot must contain all of the state, so we wait for the bins that haven't arrived.
       pendingBins.requireAll()
@@ -402,7 +405,8 @@ private[binshift] final class BinnedRocksDB(
     }
     val isUploaded = RocksDBFields.isUploadedWhole(this)
     val result @ (version, info) =
-      snapshotTurn.commit(loadedVersion + 1, isWhole, () => PromptUploads.submit(this))(commitBySpark(forceSnapshot))
+      snapshotTurn.commit(loadedVersion + 1, isWhole && mover.released.isEmpty, () => PromptUploads.submit(this))(
+        commitBySpark(forceSnapshot))
     if (Trace.isOn && isBinned)
       trace.committed(version, info.stateStoreCkptId, hasChangelog = conf.enableChangelogCheckpointing && !isUploaded)
     if (isUploaded) RocksDBFields.forgetForced(this)
@@ -415,6 +419,8 @@ private[binshift] final class BinnedRocksDB(
     if (isRouted && isBinned) {
       shipping.onCommit(version, info.stateStoreCkptId)
       if (shipping.isStepNext) {
+        // What is written after the flush would have to be flushed again.
+        mover.released.hold()
         Faults.at("switch.flush", partitionId)
         // The flush only saves time, so its failure doesn't matter.
         Utils.tryLogNonFatalError(RocksDBFields.beginFlush(this))
@@ -439,6 +445,7 @@ private[binshift] final class BinnedRocksDB(
 
   override def removeColFamilyIfExists(cfName: String): Boolean = {
     shipping.invalidateCounts()
+    mover.released.sweep()
     super.removeColFamilyIfExists(cfName)
   }
 

@@ -27,22 +27,17 @@ private[shipping] final class BinSender(
    * Sends bins of one part, a list for each new owner. Each family is read once for all of them, in the order of its keys, so that
    * no owner waits for another one.
    *
-   * @param removed hears of each native key of a family that is read in order, in the order of keys
    * @return rows that were sent
    */
-  def send(part: Int, bins: Map[Int, Seq[Int]], removed: RemovedKeys = RemovedKeys.Unheard): RowCounts = {
+  def send(part: Int, bins: Map[Int, Seq[Int]]): RowCounts = {
     val writerOf = for ((target, all) <- bins; bin <- all) yield bin -> writers(target)
     RowCounts.sum(families.zipWithIndex.map { case (family, position) =>
       val codec = BinKeyCodec.of(family.family.name)
-      val isInOrder = family.family.isReadInOrder
-      if (isInOrder) Faults.at("export.scan")
-      val rows = each(family, writerOf.keys.toSeq) { (key, value) =>
+      if (family.family.isReadInOrder) Faults.at("export.scan")
+      each(family, writerOf.keys.toSeq) { (key, value) =>
         val stored = family.keyIn(key)
         writerOf(codec.binOf(stored)).write(part, position, stored, Faults.change("export.row", value))
-        if (isInOrder) removed.add(key)
       }
-      if (isInOrder) removed.endFamily()
-      rows
     })
   }
 

@@ -15,7 +15,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.ColumnFamily
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.ShippingOrder
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{LaterCount, RowCounts}
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.{OrderedRemoval, RocksDBFields, WholeFiles}
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.{RocksDBFields, WholeFiles}
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.util.Utils
 
@@ -47,9 +47,7 @@ private[binshift] final class Exporter(
   private val families = ColumnFamily.numbered(db, useColumnFamilies)
   private val dir = new File(db.localRootDir.getParentFile, s"binshift-export-${java.util.UUID.randomUUID()}")
   private val linked = new File(dir, "linked")
-  private val ordered = families.filter(_.family.isReadInOrder)
-  private val removals =
-    Option.when(ordered.nonEmpty && order.isAhead)(new RemovalFiles(new File(dir, "removals"), db.conf))
+  private val isReadInOrder = families.exists(_.family.isReadInOrder)
 
   private val madeAt = System.nanoTime()
   private val mustSnapshot = RocksDBFields.mustSnapshot(db)
@@ -71,30 +69,8 @@ private[binshift] final class Exporter(
       else RocksDBFields.rows(db).part(leaving.values.map(_.size).sum, db.binsOwned)
   }
 
-  /**
-   * How the rows of `step` go from families that are read in order, `since` with keys that were written since the order's base;
-   * `None` if it was asked before, as by a task that then failed.
-   */
-  def removal(step: Int, since: Map[String, Iterable[Array[Byte]]]): Option[OrderedRemoval] =
-    removals.flatMap(_.take(step)).map { case (files, later) =>
-      OrderedRemoval(ordered, files, later.map(_.files), since +: later.map(_.keys))
-    }
-
-  /**
-   * Makes files of keys that were written since the base: for steps whose keys take much memory, and for the step that takes effect
-   * at the next epoch.
-   *
-   * @param due  the step that takes effect next
-   * @param keys returns the keys of wanted steps in their stored form, by step and family
-   */
-  def prepareRemovals(due: Option[Int])(
-      keys: ((Int, Long) => Boolean) => Seq[(Int, Map[String, Seq[Array[Byte]]])]): Unit = removals.foreach { files =>
-    def wants(step: Int, bytes: Long) = bytes > (if (due.contains(step)) FewBytes else ManyBytes) && files.hasRoomFor(step)
-    keys(wants).foreach { case (step, ofStep) => files.append(step, ordered, ofStep) }
-  }
-
   /** On demand, new owners may ask for rows until the order is over, unless operators scan families in order. */
-  private val rows = Option.when(order.isOnDemand && ordered.isEmpty)(
+  private val rows = Option.when(order.isOnDemand && !isReadInOrder)(
     new RowSource(store, order, attempt, families, linked, db.conf, conf))
   private val chunks = new SentChunks(order, store, conf)
   private val isStarted = new AtomicBoolean(false)
@@ -115,7 +91,6 @@ private[binshift] final class Exporter(
     isCancelled = true
     awaitLinks()
     rows.foreach(_.close())
-    removals.foreach(_.close())
     endUnstarted()
     chunks.close()
     removeLinks()
@@ -129,9 +104,9 @@ private[binshift] final class Exporter(
     removeLinks()
   }
 
-  /** Deletes the linked version once nobody can need it, and the rest when the order is over. */
+  /** Deletes the linked version once nobody can need it. */
   private def removeLinks(): Unit = synchronized {
-    if (isEnded && (isCancelled || rows.isEmpty)) Utils.deleteRecursively(if (isCancelled || removals.isEmpty) dir else linked)
+    if (isEnded && (isCancelled || rows.isEmpty)) Utils.deleteRecursively(dir)
   }
 
   private def begin(native: NativeRocksDB): Unit =
@@ -190,19 +165,17 @@ private[binshift] final class Exporter(
     }.toMap
     val sender = new BinSender(snapshot, families, writers, () => if (isCancelled) throw new Cancelled)
     val rows =
-      if (order.isOnDemand && ordered.isEmpty) sendOnDemand(sender, writers)
+      if (order.isOnDemand && !isReadInOrder) sendOnDemand(sender, writers)
       else if (order.isOnDemand) sendTogether(sender, writers)
-      else removals.fold(sendByStep(sender, RemovedKeys.Unheard))(_.writing(sendByStep(sender, _)))
+      else sendByStep(sender)
     writers.values.foreach(_.close())
     rows
   }
 
-  private def sendByStep(sender: BinSender, removed: RemovedKeys): Map[Int, RowCounts] =
+  private def sendByStep(sender: BinSender): Map[Int, RowCounts] =
     leaving.values.flatten.map(_.step).toSeq.distinct.sorted.map { step =>
       val bins = leaving.view.mapValues(_.filter(_.step == step).map(_.bin)).filter(_._2.nonEmpty).toMap
-      val rows = sender.send(step, bins, removed)
-      removed.endStep(step)
-      step -> rows
+      step -> sender.send(step, bins)
     }.toMap
 
   /**
@@ -290,10 +263,6 @@ private[binshift] final class Exporter(
 }
 
 private object Exporter {
-  /** How many bytes of keys make a file: in any case, and before the switch, which deletes fewer keys one by one. */
-  private val ManyBytes = 4L << 20
-  private val FewBytes = 64L << 10
-
   /** The most bins that are sent together on demand. */
   private val MaxTogether = 16
   private val PollMs = 10L

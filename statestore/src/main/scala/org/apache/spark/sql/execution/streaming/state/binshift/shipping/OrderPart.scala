@@ -8,7 +8,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Commit
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.ColumnFamily
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRouting, ShippedBin, ShippingHint, ShippingOrder}
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{DepartingRows, LaterCount, RowCounts}
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.{DepartedBins, RocksDBArguments, RocksDBFields}
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.{RocksDBArguments, RocksDBFields}
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.util.Utils
 
@@ -21,14 +21,11 @@ private[shipping] final class OrderPart(
     arguments: RocksDBArguments,
     conf: BackgroundConf) {
 
-  private val everything = new Rows(order)
-  private lazy val withoutSplits = new Rows(order.byRows)
-  /** The part that travels as rows. It depends on the store's families, which are known once the store is loaded. */
-  private def rows = if (order.splits.isEmpty || isReadInOrder) everything else withoutSplits
-  private def leaving = rows.leaving
-  private def arriving = rows.arriving
-  private def splits =
-    if (order.splits.isEmpty || isReadInOrder) Map.empty[Int, Seq[Int]] else order.splitsOf(store.partitionId)
+  /** The part that travels as rows. */
+  private val rows = order.byRows
+  private val leaving: Map[Int, Seq[ShippedBin]] = rows.leaving(store.partitionId)
+  private val arriving: Map[Int, Seq[ShippedBin]] = rows.arriving(store.partitionId)
+  private val splits = order.splitsOf(store.partitionId)
   private var next = order.firstStep
   private var isDue = false
   private var exporter: Option[Exporter] = None
@@ -51,8 +48,6 @@ private[shipping] final class OrderPart(
     isDue = hint.isDue
     departing.foreach(_.onLoad(epoch))
     exporter.foreach(_.onLoad(epoch))
-    for (d <- departing; e <- exporter)
-      e.prepareRemovals(Option.when(hint.isDue)(hint.next))(wants => d.takeKeysSoFar(epoch)(wants))
     if (hasFamilies) stageFrom(epoch)
     staged.foreach(_.begin(epoch, hint.next, Option.when(hint.isDue)(hint.next)))
   }
@@ -67,9 +62,8 @@ private[shipping] final class OrderPart(
       exporter.foreach(_.cancel())
       splitting.foreach(_.close())
       splitting = Option.when(splits.nonEmpty)(new SplitSource(store, order, attempt, db, arguments.useColumnFamilies))
-      exporter = Option.when(leaving.nonEmpty)(new Exporter(store, rows.order, attempt, conf, db, arguments.useColumnFamilies))
-      departing.foreach(_.close())
-      departing = Option.when(leaving.nonEmpty)(new DepartingRows(rows.order, leaving.values.flatten))
+      exporter = Option.when(leaving.nonEmpty)(new Exporter(store, rows, attempt, conf, db, arguments.useColumnFamilies))
+      departing = Option.when(leaving.nonEmpty)(new DepartingRows(rows, leaving.values.flatten))
     }
     stageFrom(version)
   }
@@ -116,33 +110,30 @@ private[shipping] final class OrderPart(
   }
 
   /** True if this store, which is empty, begins with the files of `source`, with `bins` as its own. */
-  def isSplit(source: Int, bins: Seq[Int]): Boolean = !isReadInOrder &&
+  def isSplit(source: Int, bins: Seq[Int]): Boolean =
     order.splitTo(store.partitionId).exists { case (from, all) => from == source && all.sorted == bins.sorted }
 
   private def peer(partition: Int): StateStoreId = store.copy(partitionId = partition)
 
-  /** True if some family is read in order. Then the rows of a bin are scattered among others, and can't be dropped as a range. */
+  /** True if some family is read in order. Operators with such families scan one in each epoch, so rows by key don't help them. */
   private def isReadInOrder: Boolean = ColumnFamily.of(db, arguments.useColumnFamilies).exists(_.isReadInOrder)
 
   /**
-   * Tells how to drop `bins`, all of which leave at `version`, if their rows were counted. On demand, rows are counted as they
-   * are sent; see [[leavingUncounted]].
+   * The number of rows of `bins`, all of which leave at `version`, if they were counted. On demand, rows are counted as they are
+   * sent; see [[leavingUncounted]].
    */
-  def departed(version: Long, bins: Seq[Int]): Option[DepartedBins] =
+  def departed(version: Long, bins: Seq[Int]): Option[RowCounts] =
     for {
       step <- stepOf(leaving.values.flatten.toSeq, bins) if !order.isOnDemand
       sent <- exporter.flatMap(_.rowsByStep)
       counted <- departing
       since <- counted.since(step, version)
-    } yield DepartedBins(
-      sent.getOrElse(step, RowCounts.Zero) + since,
-      counted.takeKeysSince(step, version).flatMap(keys => exporter.flatMap(_.removal(step, keys))))
+    } yield sent.getOrElse(step, RowCounts.Zero) + since
 
   /** Closes everything, even if closing some of it fails. */
   def close(): Unit = {
     exporter.foreach(e => Utils.tryLogNonFatalError(e.cancel()))
     splitting.foreach(s => Utils.tryLogNonFatalError(s.close()))
-    departing.foreach(d => Utils.tryLogNonFatalError(d.close()))
     staged.foreach(s => Utils.tryLogNonFatalError(s.close()))
   }
 
@@ -166,7 +157,7 @@ private[shipping] final class OrderPart(
         val place = new File(dir, source.toString)
         Utils.createDirectory(place)
         new StagedCopy(
-          peer(source), store.partitionId, rows.order, bins, families, place, routing, arguments, conf)
+          peer(source), store.partitionId, rows, bins, families, place, routing, arguments, conf)
       }.toSeq
       val clients =
         if (!order.isOnDemand || isReadInOrder) Map.empty[Int, RowClient]
@@ -175,14 +166,8 @@ private[shipping] final class OrderPart(
             order, peer(source), store.partitionId, families.view.mapValues(_.number).toMap, routing,
             arguments, conf)
         }.toMap
-      staged = Some(new StagedBins(dir, conf, rows.order, copies, clients, routing))
+      staged = Some(new StagedBins(dir, conf, rows, copies, clients, routing))
     }
-
-  /** The store's part in the rows that travel by an order. */
-  private final class Rows(val order: ShippingOrder) {
-    val leaving: Map[Int, Seq[ShippedBin]] = order.leaving(store.partitionId)
-    val arriving: Map[Int, Seq[ShippedBin]] = order.arriving(store.partitionId)
-  }
 }
 
 /** Bins that have left, and the counter of their rows. */

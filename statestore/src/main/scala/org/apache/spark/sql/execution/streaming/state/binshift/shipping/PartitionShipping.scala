@@ -4,8 +4,8 @@ import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRouting, ShippingHint}
-import org.apache.spark.sql.execution.streaming.state.binshift.statistics.DepartingRows
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.{DepartedBins, RocksDBArguments}
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{DepartingRows, RowCounts}
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.RocksDBArguments
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 
 /**
@@ -153,8 +153,8 @@ private[binshift] final class PartitionShipping(
   /** True if this store, which is empty, begins with the files of `source` at `version`, with `bins` as its own. */
   def isSplit(version: Long, source: Int, bins: Seq[Int]): Boolean = serving(version).exists(_.isSplit(source, bins))
 
-  /** The number of rows of `bins`, all of which leave at `version`, and how to drop them, if their rows were counted. */
-  def departed(version: Long, bins: Seq[Int]): Option[DepartedBins] = {
+  /** The number of rows of `bins`, all of which leave at `version`, if they were counted. */
+  def departed(version: Long, bins: Seq[Int]): Option[RowCounts] = {
     times.forget()
     serving(version).flatMap(_.departed(version, bins)).nextOption()
   }

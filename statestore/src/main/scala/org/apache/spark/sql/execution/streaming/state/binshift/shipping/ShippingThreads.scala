@@ -36,8 +36,8 @@ private[binshift] object ShippingThreads {
   /** Runs audits, which read the checkpoint and report to the driver. */
   lazy val audits: ThreadPoolExecutor = ThreadUtils.newDaemonFixedThreadPool(1, "binshift-audit")
 
-  /** Makes files of deletions. A switch doesn't wait for files that aren't ready. */
-  lazy val removals: ThreadPoolExecutor = ThreadUtils.newDaemonFixedThreadPool(1, "binshift-removals")
+  /** Short turns, in which the rows of released bins are deleted that a switch has left. */
+  lazy val sweeps: ScheduledExecutorService = ThreadUtils.newDaemonSingleThreadScheduledExecutor("binshift-sweep")
 
   /** Frees blocks that receivers have taken. May wait for somebody who reads such a block. */
   lazy val freeing: ScheduledExecutorService = ThreadUtils.newDaemonThreadPoolScheduledExecutor("binshift-free", Freed)

@@ -19,6 +19,9 @@ import org.apache.spark.util.{NextIterator, Utils}
  * changelog replay goes through the same `put`, `merge` and `remove`. In a store with families, `iterator(family)` is a
  * `prefixScan` with an empty prefix. Iterators return fresh key arrays.
  *
+ * Scans of a family that is read in order pass over rows of bins that this partition doesn't own. They are left from when it owned
+ * these bins, and somebody deletes them later.
+ *
  * Used by one task at a time, which the provider's state machine ensures. Maintenance threads only call methods that are not
  * overridden here.
  *
@@ -131,7 +134,7 @@ private[binshift] abstract class BinKeyedRocksDB(
 
   override def iterator(): NextIterator[ByteArrayPair] =
     if (raw) super.iterator()
-    else new StrippedIterator(super.iterator(), formOf(StateStore.DEFAULT_COL_FAMILY_NAME).codec)
+    else stripped(super.iterator(), formOf(StateStore.DEFAULT_COL_FAMILY_NAME).codec)
 
   /** Spark asks for a whole family with an empty prefix. */
   override def prefixScan(prefix: Array[Byte], cfName: String): NextIterator[ByteArrayPair] =
@@ -147,7 +150,7 @@ private[binshift] abstract class BinKeyedRocksDB(
           countRead()
           enterRow(from, cfName)
         }
-        new StrippedIterator(super.prefixScan(from, cfName), form)
+        stripped(super.prefixScan(from, cfName), form)
       }
     }
 
@@ -164,8 +167,11 @@ private[binshift] abstract class BinKeyedRocksDB(
           start.map(form.encode(binThatIsSet, _)).orElse(BinKeyCodec.lowerBound(binThatIsSet)),
           end.map(form.encode(bin, _)).orElse(BinKeyCodec.lowerBound(bin + 1)))
       }
-      new StrippedIterator(rows, form)
+      stripped(rows, form)
     }
+
+  private def stripped(rows: NextIterator[ByteArrayPair], form: BinKeyCodec): NextIterator[ByteArrayPair] =
+    new StrippedIterator(rows, form, owns)
 
   private def formOf(family: String): FamilyWrites = {
     val known = forms.get(family)
@@ -207,10 +213,7 @@ private[binshift] abstract class BinKeyedRocksDB(
       val rows = RocksDBFields.rows(this, form.isInternal) - before
       counts.wrote(bin, rows, form.isInternal, bytes, appended)
       val departs = departing
-      if (departs != null) {
-        departs.add(bin, rows, form.isInternal)
-        if (form.codec.isBehind) departs.addKey(bin, family, k, bytes)
-      }
+      if (departs != null) departs.add(bin, rows, form.isInternal)
     }
 
   private def notOwned(): BinshiftException =
@@ -258,18 +261,24 @@ private object NoRows extends NextIterator[ByteArrayPair] {
   override protected def close(): Unit = ()
 }
 
-/** The same rows with keys as Spark encoded them. */
-private final class StrippedIterator(rows: NextIterator[ByteArrayPair], codec: BinKeyCodec)
+/** The rows of owned bins with keys as Spark encoded them. If bins come before keys, nobody else's rows are there. */
+private final class StrippedIterator(rows: NextIterator[ByteArrayPair], codec: BinKeyCodec, owns: Int => Boolean)
   extends NextIterator[ByteArrayPair] {
   private val pair = new ByteArrayPair()
 
-  override protected def getNext(): ByteArrayPair = if (rows.hasNext) {
-    val row = rows.next()
-    pair.set(codec.stripBin(row.key), row.value)
-    pair
-  } else {
-    finished = true
-    null
+  override protected def getNext(): ByteArrayPair = {
+    var row: ByteArrayPair = null
+    while (row == null && rows.hasNext) {
+      val next = rows.next()
+      if (!codec.isBehind || owns(codec.binOf(next.key))) row = next
+    }
+    if (row == null) {
+      finished = true
+      null
+    } else {
+      pair.set(codec.stripBin(row.key), row.value)
+      pair
+    }
   }
 
   override protected def close(): Unit = rows.closeIfNeeded()

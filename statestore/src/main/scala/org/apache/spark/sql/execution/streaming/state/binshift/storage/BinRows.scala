@@ -9,47 +9,47 @@ import scala.util.control.NonFatal
 import org.rocksdb.{IngestExternalFileOptions, RocksDB => NativeRocksDB, WriteOptions}
 
 import org.apache.spark.TaskKilledException
-import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.RocksDB
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, NumberedFamily}
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
 
 /**
- * Removes and adds whole bins of a loaded database: as ranges of keys, and as files, which costs next to nothing per row.
- *
- * In families that are read in order, the rows of a bin are scattered among those of others. They are removed by files of deletions
- * if those were made before; otherwise the family is scanned.
+ * Removes and adds whole bins of a loaded database: as ranges of keys, and as files, which costs next to nothing per row. In families
+ * that are read in order, the rows of a bin are scattered among those of others, so these families have to be scanned.
  *
  * Keys are in their stored form, and no changelog is open. Used by the thread that has the store.
  */
-private[binshift] final class BinRows(db: RocksDB, useColumnFamilies: Boolean) extends Logging {
+private[binshift] final class BinRows(db: RocksDB, useColumnFamilies: Boolean) {
   /** The number of rows of `bins`, which are scanned for this; zero if rows are not counted at all. */
   def count(bins: Seq[Int]): RowCounts = countIn(families, bins)
 
   /**
-   * Drops `bins`, which are scanned to count their rows.
+   * Drops `bins` from all families, which are scanned to count their rows.
    *
    * @param isEmpty other bins that have no rows here, which ranges may include
    */
   def remove(bins: Seq[Int], isEmpty: Int => Boolean): Unit = if (bins.nonEmpty) {
     val (ordered, others) = families.partition(_.family.isReadInOrder)
+    val before = RocksDBFields.rows(db)
     val rows = countIn(others, bins)
-    dropping(others, bins, isEmpty)(options => rows + RowCounts.sum(ordered.map(removeEach(_, bins, options))))
+    val removed = writing { options =>
+      dropRanges(others, bins, isEmpty, options)
+      RowCounts.sum(ordered.map(removeEach(_, bins, options)))
+    }
+    RocksDBFields.setRows(db, before - rows - removed)
   }
 
   /**
-   * Drops `bins`.
+   * Drops `bins` from families in which they are ranges. Their rows in other families stay.
    *
    * @param isEmpty other bins that have no rows here, which ranges may include
-   * @param known   the rows that they have
+   * @param rows    how many rows they have, in all families
    */
-  def drop(bins: Seq[Int], isEmpty: Int => Boolean, known: DepartedBins): Unit = {
-    val (ordered, others) = families.partition(_.family.isReadInOrder)
-    dropping(others, bins, isEmpty) { options =>
-      if (!known.ordered.exists(removeKnown(ordered, _, options))) ordered.foreach(removeEach(_, bins, options))
-      known.rows
-    }
+  def dropRanges(bins: Seq[Int], isEmpty: Int => Boolean, rows: RowCounts): Unit = {
+    val before = RocksDBFields.rows(db)
+    writing(dropRanges(families.filterNot(_.family.isReadInOrder), bins, isEmpty, _))
+    RocksDBFields.setRows(db, before - rows)
   }
 
   /**
@@ -62,7 +62,7 @@ private[binshift] final class BinRows(db: RocksDB, useColumnFamilies: Boolean) e
     catch {
       case e @ (_: TaskKilledException | _: ClosedByInterruptException) => throw e
       case NonFatal(e) =>
-        drop(bins, _ => false, DepartedBins.Uncounted)
+        remove(bins, _ => false)
         RocksDBFields.setRows(db, before)
         otherwise(e)
     }
@@ -83,39 +83,20 @@ private[binshift] final class BinRows(db: RocksDB, useColumnFamilies: Boolean) e
     if (!db.conf.trackTotalNumberOfRows || bins.isEmpty) RowCounts.Zero
     else RowCounts.sum(families.map(BinRows.eachOf(native, _, bins)(_ => ())))
 
-  /** Drops `bins` from families in which they are ranges. `more` drops the rest, and returns how many rows were dropped in all. */
-  private def dropping(ranged: Seq[NumberedFamily], bins: Seq[Int], isEmpty: Int => Boolean)(
-      more: WriteOptions => RowCounts): Unit = {
-    val before = RocksDBFields.rows(db)
+  private def dropRanges(
+      ranged: Seq[NumberedFamily], bins: Seq[Int], isEmpty: Int => Boolean, options: WriteOptions): Unit =
+    ranged.foreach(_.ranges(bins, isEmpty).foreach { case (from, to) => native.deleteRange(options, from, to) })
+
+  private def writing[T](write: WriteOptions => T): T = {
     val options = new WriteOptions().setDisableWAL(true)
-    try {
-      ranged.foreach(_.ranges(bins, isEmpty).foreach { case (from, to) => native.deleteRange(options, from, to) })
-      val rows = more(options)
-      RocksDBFields.setRows(db, before - rows)
-    } finally options.close()
+    try write(options)
+    finally options.close()
   }
 
   private def removeEach(family: NumberedFamily, bins: Seq[Int], options: WriteOptions): RowCounts = {
     Faults.at("switch.scan")
     BinRows.eachOf(native, family, bins)(native.delete(options, _))
   }
-
-  /** Returns whether all rows are gone. If not, scanning the families repeats what was done. */
-  private def removeKnown(ordered: Seq[NumberedFamily], removal: OrderedRemoval, options: WriteOptions): Boolean =
-    removal.fits(ordered) && {
-      try {
-        Faults.at("switch.removal")
-        ingest(removal.files +: removal.more)
-        for (f <- ordered; keys <- removal.keys; key <- keys.getOrElse(f.family.name, Nil))
-          native.delete(options, f.nativeKey(key))
-        true
-      } catch {
-        case NonFatal(e) =>
-          logWarning("the files that delete the rows of leaving bins could not be used; the column families are scanned instead",
-            e)
-          false
-      }
-    }
 
   private def ingest(groups: Seq[Seq[File]]): Unit = {
     val options = new IngestExternalFileOptions().setMoveFiles(true)
