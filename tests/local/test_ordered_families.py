@@ -86,6 +86,37 @@ def test_bins_that_come_back_find_none_of_their_rows_from_before(stream, tmp_pat
     assert_never_migrated(run, query, epoch + 4, tmp_path, **conf)
 
 
+def test_a_sweep_starts_over_when_more_bins_leave(stream, tmp_path):
+    query, run = begun(stream, "tws-jvm")
+    # More rows in each store than are looked at in one go.
+    run.run(2, n=6000, keys=6000)
+    controller = run.attach()
+    before = list(controller.routing().assignment)
+    mine = [b for b, owner in enumerate(before) if owner == 0]
+
+    def moved(bins, epoch):
+        owners = [1 if b in bins else owner for b, owner in enumerate(before)]
+        return finish(run, controller.submit(controller.plan(owners, strategy=AllAtOnce())), epoch)
+
+    with Fault("sweep", "count") as turns, Fault("sweep", "turnstile"):
+        epoch = moved(mine[:-4:2], 3)
+        assert until(lambda: turns.count == 1)
+        with Fault("sweep", "pass"):
+            assert until(lambda: turns.count == 2)
+        # The rows that were looked at have some of these bins.
+        epoch = moved(mine[:-4], epoch)
+    # Some timers fire at their new owner.
+    run.run(*range(epoch, epoch + 4))
+    epoch = moved([], epoch + 4)
+    run.run(*range(epoch, epoch + 3))
+    assert failed_tasks(run) == 0
+    oracle = stream(query.build, "oracle", mode=query.mode, provider=STOCK).start()
+    oracle.run(0, 1)
+    oracle.run(2, n=6000, keys=6000)
+    oracle.run(*range(3, epoch + 3))
+    assert_same_results(run, oracle, query.state)
+
+
 @pytest.mark.parametrize("conf", [SNAPSHOTS, SNAPSHOTS | IDS, {MIN_DELTAS: "1"}], ids=["", "ids", "each"])
 def test_a_snapshot_has_none_of_the_rows_that_left(stream, tmp_path, conf):
     query, run = begun(stream, "tws-jvm", **conf)

@@ -40,8 +40,6 @@ private[binshift] final class BinMover(
     countIfSent()
     // A store that began with whole files counts all rows that it has, so none of them may leave before.
     if (uncounted.exists(u => u.isOnDemand || u.isOfAll && switch.leaving.nonEmpty)) countSent()
-    // Bins that were released and come back must not find their rows of that time.
-    if (switch.arriving.values.flatten.exists(released.contains)) released.sweep()
     def isEmpty(bin: Int) = !switch.staying(bin)
     shipping.departed(version, switch.leaving) match {
       case Some(rows) => release(switch.leaving, isEmpty, rows)
@@ -62,7 +60,13 @@ private[binshift] final class BinMover(
         b.foreign, expected, () => RocksDBFields.rows(db) + expected - ranges.count(present), isOfAll = true)
     }
     val others = switch.arriving.toSeq.filterNot { case (source, _) => begun.exists(_.source == source) }.sortBy(_._1)
+    // Arriving bins must not find rows here: those of bins that were released and come back, and those that came with whole files of
+    // another owner.
+    if (others.flatMap(_._2).exists(released.contains)) released.sweep()
     val adopted = begun.map(_.stats).toSeq ++ others.map { case (source, bins) => arrive(version, source, bins) }
+    val owned = routing.at(version).now.binsOf(store.partitionId)
+    require(!owned.exists(released.contains),
+      s"$store owns bins whose rows are being deleted: ${owned.filter(released.contains)}")
     if (Trace.isOn) Trace("switched", store, "version" -> version, "left" -> Trace.ranges(switch.leaving))
     Faults.at("switch.done", store.partitionId)
     adopted.foldLeft(SwitchStats(binsReleased = switch.leaving.size))(_ + _)
@@ -71,7 +75,7 @@ private[binshift] final class BinMover(
 
   /** Called when the store is closed. */
   def close(): Unit = {
-    released.hold()
+    released.close()
     known.clear()
   }
 

@@ -26,16 +26,19 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreId
  *    a database that was loaded from there has none.
  *  - Void rows don't count as rows of the store, and no changelog tells that they were deleted.
  *
- * Used by the store's task; only `turn` runs on another thread.
+ * Used by the store's task; only `turn` runs on another thread, and `close` may be called by any.
  */
 private[binshift] final class ReleasedRows(db: BinKeyedRocksDB, store: StateStoreId) extends Logging {
   import ReleasedRows._
 
   /** The released bins that may have void rows. */
   @volatile private var bins = Set.empty[Int]
-  /** The rest of the sweep: families, and the first key in each that wasn't looked at. Guarded by this object, like the rest. */
+  /** The rest of the sweep: families, and the first key in each that wasn't looked at. Guarded by this object. */
   private var rest = List.empty[(NumberedFamily, Array[Byte])]
-  private var isHeld = false
+  /** Set without a lock, so that the background thread lets go at the next row. */
+  @volatile private var isHeld = false
+  @volatile private var isClosed = false
+  /** Guarded by this object. */
   private var isQueued = false
 
   def isEmpty: Boolean = bins.isEmpty
@@ -54,7 +57,7 @@ private[binshift] final class ReleasedRows(db: BinKeyedRocksDB, store: StateStor
   /** Deletes all void rows now. If the task is killed meanwhile, the sweep goes on later. */
   def sweep(): Unit = if (!isEmpty) {
     Faults.at("switch.sweep", store.partitionId)
-    while (sweepSome()) Option(TaskContext.get()).foreach(_.killTaskIfInterrupted())
+    while (sweepSome(() => true)) Option(TaskContext.get()).foreach(_.killTaskIfInterrupted())
   }
 
   /** Sweeps in the background from now on, while a core is free; slowly, while none is. */
@@ -63,37 +66,56 @@ private[binshift] final class ReleasedRows(db: BinKeyedRocksDB, store: StateStor
     queue(0)
   }
 
-  /** Returns when no other thread uses the database any more. */
-  def hold(): Unit = synchronized { isHeld = true }
+  /** Returns when the background thread doesn't use the database any more, which is soon. */
+  def hold(): Unit = {
+    isHeld = true
+    synchronized { isHeld = true }
+  }
 
-  /** Called when the database was loaded from the checkpoint, or is closed. */
+  /**
+   * Ends the use of the database by the background thread for good. The bins stay noted, because a task may still commit until the
+   * database is closed, and must not make a snapshot of their rows.
+   */
+  def close(): Unit = {
+    isClosed = true
+    hold()
+  }
+
+  /** Called when the database was loaded from the checkpoint. */
   def forget(): Unit = synchronized {
     bins = Set.empty
     rest = Nil
   }
 
-  private def queue(delayMs: Long): Unit = if (!isQueued && !isHeld && !isEmpty) {
+  private def maySweep: Boolean = !isHeld && !isClosed
+
+  private def queue(delayNs: Long): Unit = if (!isQueued && maySweep && !isEmpty) {
     isQueued = true
-    ShippingThreads.sweeps.schedule((() => turn()): Runnable, delayMs, TimeUnit.MILLISECONDS): Unit
+    ShippingThreads.sweeps.schedule((() => turn()): Runnable, delayNs, TimeUnit.NANOSECONDS): Unit
   }
 
-  private def turn(): Unit = synchronized {
-    isQueued = false
-    if (!isHeld && !isEmpty) {
-      try {
-        Faults.at("sweep", store.partitionId)
-        if (sweepSome()) queue(if (ExecutorLoad.hasFreeCore) 0 else PauseMs)
-      } catch {
-        // The next snapshot, or the next version that is loaded, tries again.
-        case NonFatal(e) => logWarning(s"$store could not delete the rows of bins that it released; it will try again", e)
+  private def turn(): Unit =
+    try {
+      Faults.at("sweep", store.partitionId)
+      synchronized {
+        isQueued = false
+        if (maySweep && !isEmpty) {
+          val began = System.nanoTime()
+          if (sweepSome(() => maySweep))
+            queue(if (ExecutorLoad.hasFreeCore) 0 else math.min(PausePerWork * (System.nanoTime() - began), MaxPauseNs))
+        }
       }
+    } catch {
+      case NonFatal(e) =>
+        // The next snapshot, or the next version that is loaded, tries again.
+        synchronized { isQueued = false }
+        logWarning(s"$store could not delete the rows of bins that it released; it will try again", e)
     }
-  }
 
-  /** Looks at some rows, and returns whether any are left. */
-  private def sweepSome(): Boolean = synchronized {
+  /** Looks at some rows while `goesOn`, and returns whether any are left. */
+  private def sweepSome(goesOn: () => Boolean): Boolean = synchronized {
     rest = rest match {
-      case (family, from) :: others => sweepSome(family, from).fold(others)(next => (family, next) :: others)
+      case (family, from) :: others => sweepSome(family, from, goesOn).fold(others)(next => (family, next) :: others)
       case Nil => Nil
     }
     if (rest.isEmpty && !isEmpty) {
@@ -103,8 +125,8 @@ private[binshift] final class ReleasedRows(db: BinKeyedRocksDB, store: StateStor
     rest.nonEmpty
   }
 
-  /** Looks at some rows of a family, and returns the key of the next one. */
-  private def sweepSome(family: NumberedFamily, from: Array[Byte]): Option[Array[Byte]] = {
+  /** Looks at some rows of a family, and returns the key of the next one. Once it doesn't go on, it writes nothing. */
+  private def sweepSome(family: NumberedFamily, from: Array[Byte], goesOn: () => Boolean): Option[Array[Byte]] = {
     val native = RocksDBFields.native(db)
     val codec = BinKeyCodec.of(family.family.name)
     val end = new Slice(NumberedFamily.successor(family.prefix))
@@ -115,15 +137,17 @@ private[binshift] final class ReleasedRows(db: BinKeyedRocksDB, store: StateStor
     try {
       var n = 0
       rows.seek(from)
-      while (rows.isValid && n < RowsAtOnce) {
+      while (rows.isValid && n < RowsAtOnce && goesOn()) {
         val key = rows.key
         if (bins(codec.binOf(key))) deletions.delete(key)
         rows.next()
         n += 1
       }
       rows.status()
-      native.write(writing, deletions)
-      Option.when(rows.isValid)(rows.key)
+      if (goesOn()) {
+        native.write(writing, deletions)
+        Option.when(rows.isValid)(rows.key)
+      } else Some(from)
     } finally Seq(rows, deletions, writing, reading, end).foreach(_.close())
   }
 }
@@ -131,5 +155,7 @@ private[binshift] final class ReleasedRows(db: BinKeyedRocksDB, store: StateStor
 private object ReleasedRows {
   /** How many rows are looked at in one go, which takes about a millisecond. */
   private val RowsAtOnce = 1000
-  private val PauseMs = 20L
+  /** While no core is free, a pause is by so much longer than the work before it, so that a sweep takes a fifth of a core. */
+  private val PausePerWork = 4
+  private val MaxPauseNs = TimeUnit.MILLISECONDS.toNanos(20)
 }

@@ -1,5 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 
+import scala.collection.mutable
 import scala.util.control.NonFatal
 
 import org.rocksdb.{RocksDB => NativeRocksDB}
@@ -7,6 +8,7 @@ import org.rocksdb.{RocksDB => NativeRocksDB}
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.RocksDBConf
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.{BinKeyCodec, NumberedFamily}
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{LaterCount, RowCounts}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinRows, WholeFiles}
 
@@ -57,7 +59,20 @@ private[binshift] final class LinkedCount(
       catch { case NonFatal(e) => logWarning(s"${files.dir} could not be deleted; it goes with the executor", e) }
     }
 
-  private def count(native: NativeRocksDB): Unit = bins.foreach { case (group, of) =>
-    counts += group -> RowCounts.sum(files.families.map(BinRows.eachOf(native, _, of)(_ => ())))
+  private def count(native: NativeRocksDB): Unit = {
+    val (ordered, ranged) = files.families.partition(_.family.isReadInOrder)
+    val scattered = ordered.map(countScattered(native, _))
+    counts = bins.map { case (group, of) =>
+      group -> RowCounts.sum(scattered.map(_(group)) ++ ranged.map(BinRows.eachOf(native, _, of)(_ => ())))
+    }
+  }
+
+  /** Counts the rows of each group in a family in which they aren't ranges, in one pass. */
+  private def countScattered(native: NativeRocksDB, family: NumberedFamily): Map[Int, RowCounts] = {
+    val codec = BinKeyCodec.of(family.family.name)
+    val groups = for ((group, of) <- bins; bin <- of) yield bin -> group
+    val rows = mutable.Map.empty[Int, Long].withDefaultValue(0L)
+    BinRows.eachOf(native, family, groups.keys.toSeq)(key => rows(groups(codec.binOf(key))) += 1): Unit
+    bins.map { case (group, _) => group -> RowCounts.of(family.family.isInternal, rows(group)) }
   }
 }
