@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+import lives.life
 from lives.life import Cancel, Change, Epochs, Fault, Life, Lose, Restart
 from lives.play import Oracles, WrongError, play
 from lives.shrink import shrunk
@@ -53,4 +54,4 @@ def test_a_life_that_comes_out_wrong_is_made_as_short_as_it_can_be():
 def test_a_life_follows_from_its_seed_and_prints_as_what_makes_it():
     life = Life.of("7-31")
     assert life == Life.of("7-31") != Life.of("7-32")
-    assert eval(repr(life)) == life  # That is what a person copies into a test.
+    assert eval(repr(life), vars(lives.life)) == life  # That is what a person copies into a test.

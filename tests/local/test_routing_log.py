@@ -57,6 +57,8 @@ def needed(run, version, *, ids=False):
 
 def refused(run, reason):
     """Checks that a start fails with the reason and changes no file but Spark's logs, which are restored."""
+    # Spark may still upload snapshots of the run before.
+    end_maintenance(run.spark)
     before, copy = contents(run.checkpoint), run.root / "copy"
     shutil.copytree(run.checkpoint, copy)
     run.feed(rows(5))

@@ -8,9 +8,8 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileSystem, Path}
 
 import org.apache.spark.sql.execution.streaming.state.{RocksDBFileMapping, RocksDBImmutableFile, RocksDBSstFile}
-import org.apache.spark.sql.execution.streaming.state.binshift.ProcessConf
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.SnapshotList
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.HardLinks
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.{HardLinks, OpenDatabases}
 import org.apache.spark.util.Utils
 
 /**
@@ -26,7 +25,7 @@ private[shipping] final class FetchedFiles(root: Path, name: String, room: Fetch
   /** Created with the first file. */
   lazy val dir: File = {
     isMade = true
-    Utils.createExecutorLocalTempDir(ProcessConf(), name)
+    OpenDatabases.temporaryDir(name)
   }
   lazy val fs: FileSystem = root.getFileSystem(hadoopConf)
 

@@ -6,11 +6,11 @@ import java.util.UUID
 import org.apache.hadoop.conf.Configuration
 
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, ProcessConf}
+import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{BinKeyCodec, ColumnFamily}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingTable
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{BinCounts, DepartingRows}
-import org.apache.spark.util.{NextIterator, Utils}
+import org.apache.spark.util.NextIterator
 
 /**
  * Spark's RocksDB with the bin in each key (see [[BinKeyCodec]]), inside its column family.
@@ -246,10 +246,8 @@ private[binshift] final case class RocksDBArguments(
     uniqueId: Option[String]) {
 
   /** For a private copy in a temporary directory of the executor, which reports nothing. */
-  def inPrivate(name: String): RocksDBArguments = {
-    copy(localRootDir = Utils.createExecutorLocalTempDir(ProcessConf(), name), loggingId = name, eventForwarder = None,
-      uniqueId = Some(s"$name-${UUID.randomUUID()}"))
-  }
+  def inPrivate(name: String): RocksDBArguments = copy(localRootDir = OpenDatabases.temporaryDir(name), loggingId = name,
+    eventForwarder = None, uniqueId = Some(s"$name-${UUID.randomUUID()}"))
 }
 
 private object NoRows extends NextIterator[ByteArrayPair] {

@@ -1,5 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.storage
 
+import java.io.File
 import java.util.{Collections, WeakHashMap}
 import java.util.concurrent.{CountDownLatch, TimeUnit}
 import java.util.concurrent.atomic.{AtomicBoolean, AtomicReference}
@@ -14,8 +15,8 @@ import org.rocksdb.{AbstractImmutableNativeReference, RocksDB => NativeRocksDB}
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
-import org.apache.spark.util.{ShutdownHookManager, ThreadUtils}
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, ProcessConf}
+import org.apache.spark.util.{ShutdownHookManager, ThreadUtils, Utils}
 
 /**
  * The databases that this process has open for writing, so that RocksDB's threads are idle when it ends.
@@ -73,8 +74,20 @@ private[binshift] object OpenDatabases extends Logging {
     }
   }
 
-  private def note(database: AnyRef): Unit = {
+  /**
+   * Makes a temporary directory, which goes with the process. Fails if the process is ending: Spark may have deleted its temporary
+   * directories by then, so that a new one would stay.
+   */
+  def temporaryDir(name: String): File = {
+    requireGoingOn()
+    Utils.createExecutorLocalTempDir(ProcessConf(), name)
+  }
+
+  private def requireGoingOn(): Unit =
     if (ending.get != null) throw new IllegalStateException("this process is ending and opens no database any more")
+
+  private def note(database: AnyRef): Unit = {
+    requireGoingOn()
     hook()
     noted.add(database)
   }
