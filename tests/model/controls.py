@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from model.rules import Guard, Rules
-from model.sizes import LATE_NOTE, LATE_ROLLBACK, LENT, MOVED, TWO_STEPS_PREPARED
+from model.sizes import LATE_NOTE, LATE_ROLLBACK, LENDING, MOVED, TWO_STEPS_PREPARED
 from model.state import Budget, PerBin
 
 AWAY = (PerBin((1, 0)),)
@@ -43,6 +43,14 @@ def _control(*off: Guard, budget: Budget = ONE_START, **size: Any) -> Control:
 CRASH = Budget(crashes=1)
 TWO = Budget(others=1)
 WOUND = Budget(crashes=1, winds=1, snapshots=1, plans=0)
+
+#: One bin has moved; somebody who has been replaced comes late.
+LATE: dict[str, Any] = {
+    "plans": (MOVED,),
+    "first": PerBin((0,)),
+    "budget": Budget(rollbacks=1),
+    "cleans": False,
+}
 
 CONTROLS = [
     _control(Guard.CHAIN, budget=CRASH),
@@ -87,19 +95,11 @@ CONTROLS = [
     _control(Guard.COPY_FOLLOWS, budget=Budget(copies=1), epochs=4),
     _control(
         Guard.SWEPT_BEFORE_RETURN,
-        first=PerBin((0, 0, 1)),
-        plans=(LENT,),
-        epochs=5,
-        leaves_rows=True,
-        cleans=False,
+        **LENDING,
     ),
     _control(
         Guard.SWEPT_BEFORE_SNAPSHOT,
-        first=PerBin((0, 0, 1)),
-        plans=(LENT,),
-        epochs=5,
-        leaves_rows=True,
-        cleans=False,
+        **LENDING,
         budget=Budget(starts=1, losses=1, snapshots=1),
     ),
     _control(Guard.CHECK_BEFORE_UPLOAD, budget=WOUND, format=1, retained=2),
@@ -125,24 +125,8 @@ CONTROLS = [
         epochs=5,
         cleans=False,
     ),
-    _control(
-        Guard.ROLLBACK_KNOWS_STEPS,
-        since=LATE_NOTE,
-        plans=(MOVED,),
-        first=PerBin((0,)),
-        budget=Budget(rollbacks=1),
-        epochs=6,
-        cleans=False,
-    ),
-    _control(
-        Guard.ROLLBACK_KNOWS_ENTRY,
-        since=LATE_ROLLBACK,
-        plans=(MOVED,),
-        first=PerBin((0,)),
-        budget=Budget(rollbacks=1),
-        epochs=7,
-        cleans=False,
-    ),
+    _control(Guard.ROLLBACK_KNOWS_STEPS, **LATE, since=LATE_NOTE, epochs=6),
+    _control(Guard.ROLLBACK_KNOWS_ENTRY, **LATE, since=LATE_ROLLBACK, epochs=7),
 ]
 
 ENDLESS = [

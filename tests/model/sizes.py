@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from model.recovery import ANY_RUN
 from model.rules import Rules
 from model.state import Budget, Changelog, Checkpoint, Claim, Driver, Entry, Name, Offset, PerBin, Plan, State
@@ -86,6 +88,13 @@ LATE_ROLLBACK = _late_rollback()
 
 LENT = (PerBin((0, 1, 1)), PerBin((0, 0, 1)))
 """A bin leaves a store that keeps another one, and comes back."""
+LENDING: dict[str, Any] = {
+    "first": PerBin((0, 0, 1)),
+    "plans": (LENT,),
+    "epochs": 5,
+    "leaves_rows": True,
+    "cleans": False,
+}
 
 SMALL = {
     "three drivers, two steps prepared": Rules(
@@ -106,12 +115,7 @@ SMALL = {
         first=ONE_PARTITION, plans=(OUT_AND_BACK,), epochs=4, budget=Budget(starts=1, snapshots=1)
     ),
     "a bin that comes back to a store with its rows": Rules(
-        first=PerBin((0, 0, 1)),
-        plans=(LENT,),
-        epochs=5,
-        leaves_rows=True,
-        cleans=False,
-        budget=Budget(starts=1, losses=1, snapshots=1),
+        **LENDING, budget=Budget(starts=1, losses=1, snapshots=1)
     ),
     "copies": Rules(epochs=4, budget=Budget(starts=1, losses=1, copies=1)),
     "real-time mode, two drivers": Rules(real_time=True, epochs=2, budget=Budget(others=1)),

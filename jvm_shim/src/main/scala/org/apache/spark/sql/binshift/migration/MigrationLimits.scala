@@ -77,10 +77,13 @@ private[binshift] object EpochGuard {
 /**
  * What a migration's deadline and guard have to say while an epoch is planned.
  *
- * Called under the router's lock.
+ * Called under the lock of the run.
  */
 private[migration] final class MigrationLimits {
+  /** The seconds of the epochs that took too long, by their numbers. */
   private var long = Map.empty[Long, Double]
+  /** The last epoch that was looked at. */
+  private var last = Option.empty[Long]
   /** The first epoch that counts: the one that was being planned when a step could first be decided. */
   private var first = Option.empty[Long]
   private var isLate = false
@@ -88,6 +91,7 @@ private[migration] final class MigrationLimits {
   /** Forgets what it has seen of another migration. */
   def begin(): Unit = {
     long = Map.empty
+    last = None
     first = None
     isLate = false
   }
@@ -100,16 +104,17 @@ private[migration] final class MigrationLimits {
   }
 
   /**
-   * The reason for which `m` has to stop now, if there is one.
+   * The reason for which `m` has to stop now, if there is one. Looks at the last epoch, too.
    *
-   * @param next    the epoch for which a step is decided
-   * @param last    the number and the milliseconds of the last epoch, if they are known
-   * @param isTaken whether all steps are taken
+   * @param next  the epoch for which a step is decided
+   * @param ended the number and the milliseconds of the last epoch, if they are known
+   * @param taken steps that are taken
    */
-  def stopped(m: PlannedMigration, nowMs: Long, next: Long, last: Option[(Long, Long)], taken: Int): Option[Stopped] = {
+  def stopped(m: PlannedMigration, nowMs: Long, next: Long, ended: Option[(Long, Long)], taken: Int): Option[Stopped] = {
     val steps = s"$taken of ${m.plan.steps.size} steps"
     first = first.orElse(Some(next - 1))
-    for (g <- m.options.guard; (epoch, ms) <- last if first.exists(_ <= epoch) && ms > g.longestMs) long += epoch -> ms / 1000.0
+    last = ended.map(_._1)
+    for (g <- m.options.guard; (epoch, ms) <- ended if first.exists(_ <= epoch) && ms > g.longestMs) long += epoch -> ms / 1000.0
     val late = m.options.deadline.filter(d => d.onTimeout != Deadline.Finish && d.hasPassed(nowMs, next))
       .map(d => Stopped(s"its deadline of $d passed after $steps", d.onTimeout == Deadline.Rollback, taken))
     val slow = m.options.guard.filter(long.size >= _.epochs).map(g =>
@@ -119,7 +124,6 @@ private[migration] final class MigrationLimits {
     late.orElse(slow)
   }
 
-  /** How long the last epoch took, in seconds, if that was longer than `m` allows. */
-  def tooLong(m: PlannedMigration, last: Option[(Long, Long)]): Option[Double] =
-    for (g <- m.options.guard; (epoch, ms) <- last if first.exists(_ <= epoch) && ms > g.longestMs) yield ms / 1000.0
+  /** How long the last epoch took, in seconds, if that was longer than the guard allows. */
+  def tooLong: Option[Double] = last.flatMap(long.get)
 }

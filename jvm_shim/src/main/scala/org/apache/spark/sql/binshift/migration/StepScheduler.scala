@@ -274,7 +274,7 @@ private[binshift] final class StepScheduler(
       relocation.misplaced,
       protocol.reasonAgainst(f.wanted, f.partitions, relocation.leaving),
       sources.lost,
-      tooLong = limits.tooLong(m, lastEpoch(m))))
+      tooLong = limits.tooLong))
     decide(others) match {
       case Wait(Reason.NotBefore(epoch)) if !sources.isNear(epoch, f.epoch) => others
       case Wait(_) =>

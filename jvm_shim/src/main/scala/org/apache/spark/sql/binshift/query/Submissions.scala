@@ -28,11 +28,7 @@ private[binshift] final class Submissions(router: QueryRouter) {
             s"the plan or the options of request $id cannot be read (${e.getMessage}); make the plan with " +
               "binshift")
       }
-      try router.submit(plan, options, id)
-      catch {
-        // The same call came in twice, and the other one was faster.
-        case e: BinshiftException if e.condition == "MIGRATION_UNDER_WAY" && isKnown(id) =>
-      }
+      unlessOvertaken(isKnown(id))(router.submit(plan, options, id): Unit)
     }
   }
 
@@ -51,15 +47,14 @@ private[binshift] final class Submissions(router: QueryRouter) {
     // One that was cancelled before its first step may be asked for again.
     val isDone = s.outcomes.exists(o => o.id == undo && !o.cancelled) ||
       s.tables.current.flatMap(_.step).exists(step => step.migration == undo && step.index + 1 == step.steps)
-    if (!isUnderWay && !isDone) {
-      try router.rollBack(id)
-      catch {
-        // The same call came in twice, and the other one was faster.
-        case e: BinshiftException if e.condition == "MIGRATION_UNDER_WAY" && isUnderWay =>
-      }
-    }
+    if (!isUnderWay && !isDone) unlessOvertaken(isUnderWay)(router.rollBack(id))
     id
   }
+
+  /** Makes a call. If it came in twice, and the other one was faster, its effect is there already. */
+  private def unlessOvertaken(isThere: => Boolean)(call: => Unit): Unit =
+    try call
+    catch { case e: BinshiftException if e.condition == "MIGRATION_UNDER_WAY" && isThere => }
 
   private def isKnown(id: String): Boolean = {
     val s = router.snapshot()
