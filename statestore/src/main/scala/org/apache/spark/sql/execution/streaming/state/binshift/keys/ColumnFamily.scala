@@ -91,6 +91,9 @@ private[binshift] final case class NumberedFamily(family: ColumnFamily, number: 
   /** A native key without its family's number. */
   def keyIn(native: Array[Byte]): Array[Byte] = java.util.Arrays.copyOfRange(native, prefix.length, native.length)
 
+  /** The bin of a native key. */
+  def binOf(native: Array[Byte]): Int = BinKeyCodec.of(family.name).binOf(keyIn(native))
+
   /**
    * Ranges of native keys, from (inclusive) and to (exclusive), that hold all rows of `bins`.
    *
@@ -143,6 +146,11 @@ private[binshift] final case class NumberedFamily(family: ColumnFamily, number: 
 private[binshift] object NumberedFamily {
   /** The number of the family to which a native key belongs, in a store with families. */
   def numberIn(native: Array[Byte]): Short = RocksDBStateStoreProvider.getColumnFamilyBytesAsId(native)
+
+  /** The one of all families of a store to which a native key belongs. */
+  def of(native: Array[Byte], families: Seq[NumberedFamily]): NumberedFamily =
+    families.find(family => KeyRows.begins(native, family.prefix)).getOrElse(
+      throw new IllegalStateException(s"a key has the number of none of the families ${families.mkString(", ")}"))
 
   /** The smallest key that is greater than all keys that begin with `prefix`. */
   def successor(prefix: Array[Byte]): Array[Byte] =
