@@ -144,7 +144,7 @@ private[binshift] final class BinMover(
       None
     }
 
-  private def release(bins: Seq[Int], isEmpty: Int => Boolean): Unit = {
+  private def release(bins: Seq[Int], isEmpty: Int => Boolean): Unit = if (bins.nonEmpty) {
     ranges.dropRanges(bins, isEmpty)
     released.add(bins)
   }
