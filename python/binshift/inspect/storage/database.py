@@ -12,6 +12,7 @@ import lzma
 import shutil
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -90,14 +91,32 @@ class Snapshot:
                 (plain_name(f["localFileName"]), plain_name(f["dfsSstFileName"]), int(f["sizeBytes"]))
                 for f in said["sstFiles"]
             ]
-            #: Number of rows of each bin; None if the snapshot doesn't say.
-            self.rows_of_bins = _rows_of_bins(scratch)
             self._logs = [
                 (plain_name(str(f["localFileName"]).rpartition("/")[2]), plain_name(f["dfsLogFileName"]))
                 for f in said.get("logFiles") or []
             ]
         except (OSError, *NOT_UNDERSTOOD) as error:
             raise _failure(path, scratch, error, error) from error
+
+    def rows_of_bins(self) -> dict[int, int] | None:
+        """The number of rows of each bin; None if the snapshot doesn't say, as those of Spark's own provider.
+
+        Raises
+        ------
+        StateFormatError
+            If the file that says so is damaged.
+        """
+        file = self._scratch / "binshift-rows.json"
+        if not file.exists():
+            return None
+        rows: Counter[int] = Counter()
+        try:
+            said = json.loads(file.read_text())
+            for numbers in (said["rows"], said["internal"]):
+                rows.update({int(bin): int(count) for bin, count in numbers.items()})
+        except NOT_UNDERSTOOD as error:
+            raise damaged(f"{file.name} in {self.path}", error) from error
+        return dict(rows)
 
     def fetch(self) -> None:
         """Fetches the files with rows.
@@ -120,19 +139,6 @@ class Snapshot:
             archived = self._scratch / "archive" / local
             archived.parent.mkdir(exist_ok=True)
             self._files.fetch(f"{directory}/logs/{remote}", archived)
-
-
-def _rows_of_bins(scratch: Path) -> dict[int, int] | None:
-    """The numbers in a snapshot's `binshift-rows.json`, which those of Spark's own provider don't have."""
-    file = scratch / "binshift-rows.json"
-    if not file.exists():
-        return None
-    rows: dict[int, int] = {}
-    said = json.loads(file.read_text())
-    for numbers in (said["rows"], said["internal"]):
-        for bin, count in numbers.items():
-            rows[int(bin)] = rows.get(int(bin), 0) + int(count)
-    return rows
 
 
 class Database:

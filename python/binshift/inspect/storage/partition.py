@@ -136,11 +136,17 @@ class Partitions:
         return self._by_version(place, version) if id is None else self._by_lineage(place, version, id)
 
     def rows_said(self, snapshot: str) -> tuple[int, dict[int, int] | None]:
-        """The number of rows according to a snapshot, and that of each bin; -1 and None if it doesn't say."""
+        """The number of rows according to a snapshot, and that of each bin; -1 and None if it doesn't say.
+
+        Raises
+        ------
+        StateFormatError
+            If the snapshot is damaged.
+        """
         path = Path(tempfile.mkdtemp(prefix="snapshot-", dir=self._scratch))
         try:
             said = Snapshot(self._facts.files, snapshot, path)
-            return said.rows, said.rows_of_bins
+            return said.rows, said.rows_of_bins()
         finally:
             shutil.rmtree(path, ignore_errors=True)
 

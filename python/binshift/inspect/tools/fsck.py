@@ -172,14 +172,25 @@ def _rows(checkpoint: Checkpoint, place: Place, version: int, settings: Settings
         )
     recipe = checkpoint._partitions.recipe(place, version)
     if recipe.snapshot and not recipe.changelogs:
-        said, said_of_bins = checkpoint._partitions.rows_said(recipe.snapshot)
-        if said >= 0 and said != rows:
-            yield Finding(Severity.DAMAGE, recipe.snapshot, f"says that it has {said} rows, and has {rows}")
-        if said_of_bins is not None:
-            for bin in sorted({*said_of_bins, *found_in}):
-                if (n := said_of_bins.get(bin, 0)) != (has := found_in.get(bin, 0)):
-                    finding = f"says that bin {bin} has {n} rows, and it has {has}"
-                    yield Finding(Severity.DAMAGE, recipe.snapshot, finding)
+        yield from _miscounted(checkpoint, recipe.snapshot, rows, found_in)
+
+
+def _miscounted(
+    checkpoint: Checkpoint, snapshot: str, rows: int, rows_of_bins: dict[int, int]
+) -> Iterator[Finding]:
+    """What a snapshot says of its numbers of rows that isn't so."""
+    try:
+        said, said_of_bins = checkpoint._partitions.rows_said(snapshot)
+    except StateFormatError as error:
+        yield Finding(Severity.DAMAGE, snapshot, str(error))
+        return
+    if said >= 0 and said != rows:
+        yield Finding(Severity.DAMAGE, snapshot, f"says that it has {said} rows, and has {rows}")
+    if said_of_bins is None:
+        return
+    for bin in sorted({*said_of_bins, *rows_of_bins}):
+        if (n := said_of_bins.get(bin, 0)) != (has := rows_of_bins.get(bin, 0)):
+            yield Finding(Severity.DAMAGE, snapshot, f"says that bin {bin} has {n} rows, and it has {has}")
 
 
 @dataclass(slots=True)
