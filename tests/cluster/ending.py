@@ -27,7 +27,7 @@ from cluster.places import decommission
 from cluster.processes import spark_processes
 from devtools.executors import executor_processes
 from harness import session, until
-from jvms import quick
+from jvms import TESTS_JAR, quick
 from local.queries import count_by_key
 
 #: How the driver ends. If it is killed, its executors notice that it is gone.
@@ -105,9 +105,10 @@ def main() -> None:
     parser.add_argument("how", choices=[*OF_DRIVERS, *OF_EXECUTORS])
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--busy", type=int, default=0, help="seconds for which another database compacts")
     args = parser.parse_args()
     drawn = Drawn.of(args.seed, is_cluster=args.master.startswith("local-cluster"))
-    spark = session(args.master, **CONF, **drawn.conf)
+    spark = session(args.master, **CONF, **drawn.conf, **{"spark.jars": str(TESTS_JAR)})
     await_executors(spark)
     query = counting(spark, args.root / "checkpoint")
     # Its compactions wait for the other's.
@@ -123,6 +124,9 @@ def main() -> None:
     binshift.attach(query).rescale(drawn.change[1], strategy=drawn.strategy, prepare=drawn.prepare)
     await_epoch(query.lastProgress.batchId + drawn.epochs)
     time.sleep(drawn.seconds)
+    if args.busy:
+        storage = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.storage
+        storage.TestBusyDatabase.compact(str(args.root / "busy"), args.busy)
     end(spark, query, args.how)
 
 

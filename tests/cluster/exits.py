@@ -118,12 +118,12 @@ class Watch:
                 subprocess.run(command, stdout=out, stderr=out, timeout=60, check=False)
 
 
-def end_program(folder: Path, how: str, seed: int = 0, master: str = LOCAL) -> Exit:
+def end_program(folder: Path, how: str, seed: int = 0, master: str = LOCAL, *options: str) -> Exit:
     """Runs a program to its end, watches its JVMs, and kills those that are still alive."""
     local = folder / "local"
     (local / "executors").mkdir(parents=True)
     environment = os.environ | dict.fromkeys(("SPARK_LOCAL_DIRS", "TMPDIR", "BINSHIFT_TESTS_TMP"), str(local))
-    command = [sys.executable, str(PROGRAM), str(folder), how, f"--seed={seed}", f"--master={master}"]
+    command = [sys.executable, str(PROGRAM), str(folder), how, f"--seed={seed}", f"--master={master}", *options]
     out, err = folder / "out", folder / "err"
     # No pipe for what it says, as a JVM that lives on would keep it open.
     with out.open("w") as says, err.open("w") as fails:

@@ -80,8 +80,10 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
    * On a local disk and on HDFS, the file is renamed into its place, as Spark's logs are. An object store has no rename. There, Spark's
    * managers check that the file doesn't exist and then write it, so if two drivers do this at the same time, both may succeed.
    * Therefore this method asks the store itself not to overwrite the file, if the store's client can do that. Some stores with an S3
-   * API refuse such a request, and then the file is written as Spark writes its logs. Other stores ignore the condition, so this
-   * method checks that the file doesn't exist before it makes the request, as Spark's managers do.
+   * API answer that they don't know such a request, and then the file is written as Spark writes its logs. Other stores ignore the
+   * condition, so this method checks that the file doesn't exist before it makes the request, as Spark's managers do.
+   *
+   * @throws IOException if the request failed for another reason. It may still arrive, so nothing may be written without the condition.
    */
   def create(name: String, text: String): Boolean =
     if (exists(name)) this.text(name).contains(text)
@@ -93,7 +95,7 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
       } catch {
         // The file was there, or our own request has created it and only its answer was lost.
         case _: IOException if exists(name) => this.text(name).contains(text)
-        case e: IOException =>
+        case e: IOException if ControlDir.isUnknownRequest(e) =>
           logWarning(
             s"the object store of $path refused to create $name by a conditional request, which fails if the file exists; the file is " +
               "written as Spark writes its logs. If the store does not support such requests, set " +
@@ -174,6 +176,13 @@ private[sql] object ControlDir {
   /** A capability in Hadoop since 3.4.2. S3A has it unless `fs.s3a.create.conditional.enabled` is false. */
   private val ConditionalCreate = "fs.option.create.conditional.overwrite"
   private val MaxBytes = Int.MaxValue - 8L
+  /** Bad request, method not allowed, unsupported media type, not implemented: what stores answer to a request that they don't know. */
+  private val UnknownRequest = Set(400, 405, 415, 501)
+
+  /** Relies on Hadoop: an exception of S3A, whose classes aren't known here, has the method `statusCode` if the store has answered. */
+  private def isUnknownRequest(e: IOException): Boolean =
+    e.getClass.getMethods.find(m => m.getName == "statusCode" && m.getParameterCount == 0)
+      .exists(m => UnknownRequest.contains(m.invoke(e).asInstanceOf[Int]))
 
   /** The text of a file with this content. */
   def textOf(json: JValue): String = compact(render(json))

@@ -102,8 +102,8 @@ private[binshift] object ShipmentBlocks {
     content
   }
 
-  /** True if this executor still has the block, which means that nobody has taken it. */
-  def isHere(id: BlockId): Boolean = blocks.getStatus(id).isDefined
+  /** True if this executor still has the block, which means that nobody has taken it. An executor that has stopped has no blocks. */
+  def isHere(id: BlockId): Boolean = Option(SparkEnv.get).exists(_.blockManager.getStatus(id).isDefined)
 
   def isAnywhere(id: BlockId): Boolean = locate(id).nonEmpty
 

@@ -1,7 +1,8 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.storage
 
-import java.io.File
-import java.util.{Collections, WeakHashMap}
+import java.io.{File, IOException}
+import java.nio.file.{Files, Path}
+import java.util.{Collections, Locale, WeakHashMap}
 import java.util.concurrent.{CountDownLatch, TimeUnit}
 import java.util.concurrent.atomic.{AtomicBoolean, AtomicReference}
 
@@ -11,7 +12,7 @@ import scala.util.control.NonFatal
 
 import org.apache.hadoop.fs.FileSystem
 import org.apache.hadoop.util.{ShutdownHookManager => HadoopShutdownHookManager}
-import org.rocksdb.{AbstractImmutableNativeReference, RocksDB => NativeRocksDB}
+import org.rocksdb.{AbstractImmutableNativeReference, Env, Priority => Pool, RocksDB => NativeRocksDB}
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state._
@@ -19,12 +20,15 @@ import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftExceptio
 import org.apache.spark.util.{ShutdownHookManager, ThreadUtils, Utils}
 
 /**
- * The databases that this process has open for writing, so that RocksDB's threads are idle when it ends.
+ * The databases that this process has open for writing, so that RocksDB compacts nothing when it ends.
  *
  * If a process ends while a database is compacting, it hangs for ever: the C library waits for RocksDB's threads, and a thread that
  * wants to log, through the logger that Spark gives each database, waits for the JVM, which lets no thread in any more. So a
- * shutdown hook cancels the background work of all databases. It runs after Spark has stopped its context or executor, when no epoch
- * can be committed any more, and before Spark deletes temporary directories.
+ * shutdown hook cancels the background work of all databases, and then waits until the threads that compact are gone. It runs after Spark
+ * has stopped its context or executor, when no epoch can be committed any more, and before Spark deletes temporary directories.
+ *
+ * The second half is for databases that nobody can find here, such as one of Spark's that is just being opened or closed: their work
+ * isn't cancelled, but waited for.
  *
  * Databases are not closed, because Spark doesn't wait for its tasks when a process ends, and tasks may still use them. A database
  * whose work is cancelled can be read and written, but begins no flush or compaction any more, so a commit with a snapshot fails. A
@@ -34,8 +38,9 @@ import org.apache.spark.util.{ShutdownHookManager, ThreadUtils, Utils}
  * Spark's own stores are found in Spark's table of stores. Databases that are opened only to read have no background work.
  *
  * Relies on RocksDB: whoever sets `owningHandle_` of a native handle to false owns the handle, and frees it; several threads may call
- * `cancelAllBackgroundWork`, whose effect is permanent. Relies on Spark: the names `loadedProviders` and `rocksDB`; the order of its
- * shutdown hooks.
+ * `cancelAllBackgroundWork`, whose effect is permanent; a pool that shall have no threads loses each thread when its work is done, and
+ * the C library doesn't wait for that thread any more; each database that is opened gives the pools a thread again. Relies on
+ * Spark: the names `loadedProviders` and `rocksDB`; the order of its shutdown hooks.
  */
 private[binshift] object OpenDatabases extends Logging {
   /** Spark's hooks run in descending order of priority. */
@@ -45,6 +50,10 @@ private[binshift] object OpenDatabases extends Logging {
   private val PriorityAfterSpark = FileSystem.SHUTDOWN_HOOK_PRIORITY + 20
   private val PatienceMs = 5000L
   private val LookEveryMs = 10L
+  /** Those that compact. Somebody else's shutdown hook may need the others, to close a database. */
+  private val Pools = Seq(Pool.LOW, Pool.BOTTOM)
+  /** Linux tells the names of a process's threads. Elsewhere, RocksDB's threads are told to go, and not waited for. */
+  private val Threads = Path.of("/proc/self/task")
 
   /** Stores, whose native databases change, or native databases. Weak: one that is dropped without being closed leaks its memory anyway. */
   private val noted = Collections.synchronizedSet(Collections.newSetFromMap(new WeakHashMap[AnyRef, java.lang.Boolean]()))
@@ -65,8 +74,13 @@ private[binshift] object OpenDatabases extends Logging {
     val done = new CountDownLatch(1)
     if (ending.compareAndSet(null, done)) {
       CompactionPace.lift()
-      val looking = ThreadUtils.newDaemonSingleThreadExecutor("binshift-ending")
-      looking.execute(() => lookForEver(done))
+      val threads = ThreadUtils.newDaemonCachedThreadPool("binshift-ending", 2)
+      val cancelled = new CountDownLatch(1)
+      threads.execute(() => cancelForEver(cancelled))
+      threads.execute { () =>
+        cancelled.await()
+        endThreadsForEver(done)
+      }
     }
     if (!ending.get.await(PatienceMs, TimeUnit.MILLISECONDS)) {
       logWarning(s"RocksDB's background work has not ended within $PatienceMs ms, so this process may hang; " +
@@ -101,7 +115,8 @@ private[binshift] object OpenDatabases extends Logging {
     }
   }
 
-  private def lookForEver(done: CountDownLatch): Unit = {
+  /** @param done for the databases that are open now */
+  private def cancelForEver(done: CountDownLatch): Unit = {
     // Signals all of them before it waits for any, because they share RocksDB's threads.
     def cancel(databases: Seq[NativeRocksDB]): Seq[NativeRocksDB] =
       databases.filter(keep).map { db =>
@@ -118,6 +133,27 @@ private[binshift] object OpenDatabases extends Logging {
         logWarning("RocksDB's background work could not be cancelled, so this process may hang; if it does, kill it", e)
     } finally done.countDown()
   }
+
+  /** Without these threads, no compaction begins any more. What is already under way ends first. */
+  private def endThreadsForEver(done: CountDownLatch): Unit =
+    try while (true) {
+        Pools.foreach(Env.getDefault.setBackgroundThreads(0, _))
+        if (!hasThreads) done.countDown()
+        Thread.sleep(LookEveryMs)
+      }
+    finally done.countDown()
+
+  private def hasThreads: Boolean = Files.isDirectory(Threads) && {
+    val threads = Files.list(Threads)
+    try threads.anyMatch(isOfPool(_))
+    finally threads.close()
+  }
+
+  private def isOfPool(thread: Path): Boolean =
+    try {
+      val name = Files.readString(thread.resolve("comm")).trim
+      Pools.exists(pool => name == s"rocksdb:${pool.name.toLowerCase(Locale.ROOT)}")
+    } catch { case _: IOException => false } // It is gone.
 
   /** Returns whether the database was open. From now on it stays open until the process is gone, because `close` has no effect any more. */
   private def keep(db: NativeRocksDB): Boolean = owning.get(db).asInstanceOf[AtomicBoolean].compareAndSet(true, false)
