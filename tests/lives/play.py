@@ -184,8 +184,8 @@ class _Player:
             case Restart():
                 self._restart(event)
             case Look(chance):
-                last = committed(self.run.root)
-                self._compare_state(last - chance % min(self.life.retained, last + 1))
+                if (last := committed(self.run.root)) >= 0:
+                    self._compare_state(last - chance % min(self.life.retained, last + 1))
             case Fault():
                 self._disarm()
                 (self.faults / f"{event.point}.{event.action}").touch()

@@ -153,9 +153,11 @@ def ordered(events: Iterable[Event]) -> list[Event]:
     for queue in queues.values():
         offer(next(queue, None))
     while ready or waiting:
-        if not ready:
-            # The event that it needs comes later in its own process, as with a late attempt. The first goes on.
-            stuck = min((e for of in waiting.values() for e in of), key=lambda e: e.t)
+        if not ready or _is_late(ready[0][-1], waiting):
+            # What it needs comes later in its own process, as with a late attempt; or after the logs were wound
+            # back, which nobody does while a process uses them, as with a reader of the last version. The first
+            # goes on.
+            stuck = _first(waiting)
             for of in waiting.values():
                 if stuck in of:
                     of.remove(stuck)
@@ -170,6 +172,14 @@ def ordered(events: Iterable[Event]) -> list[Event]:
                     offer(other)
         offer(next(queues[event.process], None))
     return result
+
+
+def _is_late(next_one: Event, waiting: dict[Fact, list[Event]]) -> bool:
+    return next_one.name == "wound back" and any(e.t < next_one.t for of in waiting.values() for e in of)
+
+
+def _first(waiting: dict[Fact, list[Event]]) -> Event:
+    return min((e for of in waiting.values() for e in of), key=lambda e: e.t)
 
 
 def _gives(e: Event) -> Iterator[Fact]:

@@ -300,6 +300,20 @@ def test_what_is_wound_back_is_run_again() -> None:
     run(lines)
 
 
+def test_what_was_read_before_logs_were_wound_back_stays_before_it() -> None:
+    lines = life(1)
+    _wind_back(lines)
+    again = find(lines, "epoch", epoch=4, run="r3")
+    # It reads the last version, whose epoch is only planned afterwards.
+    reads = {**find(lines, "recovery", 0, version=3), "version": 5, "process": "reader"}
+    lines.insert(lines.index(find(lines, "wound back")), reads)
+    lines.append({**again, "epoch": 5, "logged_at": 205})
+    for n, each in enumerate(lines):
+        each["n"], each["t"] = n, n
+    names = [(e.name, e.process) for e in ordered(Event.of(line) for line in lines)]
+    assert names.index(("recovery", "reader")) < names.index(("wound back", "hand"))
+
+
 def test_a_driver_that_was_replaced_may_look_for_files_that_its_successor_has_deleted() -> None:
     lines = life(1)
     opened = _of(find(lines, "opened", 1), process="late", version=2)
