@@ -115,6 +115,24 @@ def test_a_snapshot_without_the_numbers_is_counted_once(stream, tmp_path, conten
     assert_never_migrated(run, query, epoch + 5, tmp_path, **conf)
 
 
+def test_rows_are_counted_by_the_next_task_if_one_could_not(stream, tmp_path):
+    query, run = begun(stream, "count", **SNAPSHOTS)
+    epoch = feed_until(run, 2, lambda: min(len(snapshots(run).get(p, ())) for p in partitions(run)) > 0)
+    for file in stopped(run):
+        rewritten(file, None)
+    with Fault("rows.count", "throw") as fault, Fault("rows.count", "count") as counts:
+        run.start().run(epoch)
+        assert fault.happened
+        assert counts.count == 3
+        epoch, _ = shift(run, epoch + 1)
+        run.run(*range(epoch, epoch + 4))
+    assert said(max(stopped(run), key=version_of)) is not None
+    with binshift.inspect.open(run.checkpoint) as checkpoint:
+        assert [list(fsck(checkpoint, version)) for version in checkpoint.versions[-4:]] == [[]] * 4
+    run.start().run(epoch + 4)
+    assert_never_migrated(run, query, epoch + 5, tmp_path, **SNAPSHOTS)
+
+
 def test_fsck_finds_numbers_that_are_of_other_bins(stream):
     # Each version is a snapshot.
     _, run = started(stream, "count", NO_CHANGELOG)

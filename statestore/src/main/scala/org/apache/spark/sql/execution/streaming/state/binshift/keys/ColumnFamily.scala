@@ -122,8 +122,9 @@ private[binshift] final case class NumberedFamily(family: ColumnFamily, number: 
     val wanted = bins.toSet
     ranges(bins).foreach { case (from, to) =>
       val upper = new Slice(to)
-      val options = new ReadOptions().setIterateUpperBound(upper)
-      snapshot.foreach(options.setSnapshot(_).setFillCache(false))
+      // Each row is read once, so none of them needs a place in the cache.
+      val options = new ReadOptions().setIterateUpperBound(upper).setFillCache(false)
+      snapshot.foreach(options.setSnapshot(_))
       val rows = db.newIterator(handle, options)
       try {
         rows.seek(from)

@@ -228,10 +228,23 @@ private[binshift] final class BinnedRocksDB(
       if (Trace.isOn && isRouted && !isStock(version)) trace.opened(version, ckptId, loadEmpty, binnedFiles.loadedSnapshot)
       mover.forget()
       audits.forget()
-      if (isRouted && !isStock(version) && countIfUnknown()) replayed.close()
+      if (isRouted && !isStock(version) && isCountedNow()) {
+        replayed.close()
+        // So that the next load needn't count again.
+        snapshotTurn.request()
+      }
       if (replayed.isReady) replayed.settle()
     }
   }
+
+  /** Returns whether rows had to be counted. If that fails, the next load begins anew, because it would not count otherwise. */
+  private def isCountedNow(): Boolean =
+    try countIfUnknown()
+    catch {
+      case e: Throwable =>
+        rollback()
+        throw e
+    }
 
   /**
    * Loads the version for reading first, so that no changelog is open while bins come and go. A version may be loaded more than

@@ -64,7 +64,7 @@ private[binshift] final class CheckpointedBins(
     val opened = openAt(version, idAt(version), bins.toSet)
     try {
       WholeFiles.link(RocksDBFields.native(opened), dir)
-      opened.countIfUnknown(): Unit
+      opened.countIfUnknown(bins): Unit
       WholeFiles(dir, ColumnFamily.numbered(opened, arguments.useColumnFamilies), opened.rowsByBin.of(bins))
     } finally opened.close()
   }

@@ -50,7 +50,7 @@ private[shipping] final class SplitSource(
     here.remove(Key(order.broadcast, store), this)
     synchronized {
       isOpen = false
-      Utils.deleteRecursively(dir)
+      Utils.tryLogNonFatalError(Utils.deleteRecursively(dir))
     }
   }
 

@@ -77,8 +77,10 @@ private[binshift] abstract class BinKeyedRocksDB(
 
   /** Changes the numbers of rows of bins, because rows came or left without Spark's knowledge. */
   def counted(change: RowsByBin => Unit): Unit = {
+    val before = rowsByBin.total
     change(rowsByBin)
-    RocksDBFields.setRows(this, rowsByBin.total)
+    // Only what has changed: if the two ever disagreed, the next snapshot's numbers would not add up, and a load would count again.
+    RocksDBFields.setRows(this, RocksDBFields.rows(this) + (rowsByBin.total - before))
   }
 
   /** Runs `write`, which changes a row of `ofBin` whose key is in its stored form, and counts what it adds. */
@@ -98,22 +100,22 @@ private[binshift] abstract class BinKeyedRocksDB(
    * Counts the rows if the snapshot that was loaded doesn't say how many each bin has: one of Spark's own provider, of an older
    * binshift, or of a time when rows weren't counted. Returns whether it had to. Spark does the same if a snapshot lacks its number.
    */
-  def countIfUnknown(): Boolean = {
+  def countIfUnknown(of: Seq[Int] = 0 until BinKeyCodec.MaxBins): Boolean = {
     val isUnknown = !isCounted && conf.trackTotalNumberOfRows
-    if (isUnknown) countAll()
+    if (isUnknown) countAll(of)
     isUnknown
   }
 
-  protected final def countAll(): Unit = if (conf.trackTotalNumberOfRows) {
+  protected final def countAll(of: Seq[Int] = 0 until BinKeyCodec.MaxBins): Unit = if (conf.trackTotalNumberOfRows) {
     Faults.at("rows.count", partitionId)
     val native = RocksDBFields.native(this)
     val found = RowsByBin(ColumnFamily.numbered(this, hasFamilies).flatMap { family =>
       val rows = new Array[Long](BinKeyCodec.MaxBins)
-      family.foreachRow(native, native.getDefaultColumnFamily, rows.indices)((key, _) => rows(family.binOf(key)) += 1)
+      family.foreachRow(native, native.getDefaultColumnFamily, of)((key, _) => rows(family.binOf(key)) += 1)
       rows.iterator.zipWithIndex.collect { case (n, bin) if n > 0 => bin -> RowCounts.of(family.family.isInternal, n) }
     })
     countFrom(Some(found))
-    counted(_ => ())
+    RocksDBFields.setRows(this, found.total)
   }
 
   /** True if keys are given and returned in their stored form, as they are while Spark replays and while bins are moved. */

@@ -23,9 +23,16 @@ private[storage] object SnapshotRows extends Logging {
   private val Name = "binshift-rows.json"
   private implicit val formats: Formats = DefaultFormats
 
+  /** If the file can't be written, the snapshot has none. */
   def write(dir: File, rows: RowsByBin): Unit = {
     def numbers(of: RowCounts => Long) = rows.toMap.collect { case (bin, n) if of(n) != 0 => bin.toString -> of(n) }
-    Files.writeString(new File(dir, Name).toPath, Serialization.write(Content(numbers(_.rows), numbers(_.internal)))): Unit
+    val file = new File(dir, Name)
+    try Files.writeString(file.toPath, Serialization.write(Content(numbers(_.rows), numbers(_.internal)))): Unit
+    catch {
+      case NonFatal(e) =>
+        logWarning(s"$file cannot be written; whoever loads the snapshot counts its rows", e)
+        file.delete(): Unit
+    }
   }
 
   /**
