@@ -11,7 +11,7 @@ import org.rocksdb.FlushOptions
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{BinKeyCodec, ColumnFamily, Extent, KeyRows}
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping.FetchedRows
-import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{RowCounts, RowsByBin}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage._
 
 /** Rows that are fetched, read and written before their bins come, in a separate database without a query. */
@@ -68,21 +68,21 @@ object TestKnownRows {
           case Array("fetch", key) => enter(key)
           case Array("put", key, value) =>
             enter(key)
-            db.putStored(bytes(key), value.getBytes, family(key))
+            db.counting(binOf(key))(db.putStored(bytes(key), value.getBytes, family(key)))
           case Array("merge", key, value) =>
             enter(key)
-            db.mergeStored(bytes(key), value.getBytes, family(key))
+            db.counting(binOf(key))(db.mergeStored(bytes(key), value.getBytes, family(key)))
           case Array("delete", key) =>
             enter(key)
-            db.remove(bytes(key), family(key))
+            db.counting(binOf(key))(db.remove(bytes(key), family(key)))
           case Array("files", which) => come(bins(which)) { rows =>
               val file = written(directory, db, rows.map { case (key, value) => native(key) -> value })
-              ranges.takeIn(Seq(file.toSeq), RowCounts(rows.size, 0))
+              ranges.takeIn(Seq(file.toSeq), RowsByBin(rows.map { case (key, _) => binOf(key) -> RowCounts(1, 0) }))
             }
           case Array("checkpoint", which) => come(bins(which)) { rows =>
               // Like a recovery that applies a changelog, in which a row can be written twice.
               for (_ <- 1 to 2; (key, value) <- rows) {
-                db.putStored(bytes(key), value.getBytes, family(key))
+                db.counting(binOf(key))(db.putStored(bytes(key), value.getBytes, family(key)))
               }
             }
           case other => throw new IllegalArgumentException(other.mkString(" "))
@@ -112,14 +112,14 @@ object TestKnownRows {
     val native = RocksDBFields.native(db)
     try db.inStoredForm {
         known.add((0 until bins).map(bin => FetchedRows(KeyRows(family, bytes(s"$bin.0"), Extent.One), Nil)))
-        (0 until bins).foreach(bin => db.putStored(bytes(s"$bin.0"), "new".getBytes, family))
+        (0 until bins).foreach(bin => db.counting(bin)(db.putStored(bytes(s"$bin.0"), "new".getBytes, family)))
         val flush = new FlushOptions().setWaitForFlush(true)
         try native.flush(flush)
         finally flush.close()
         native.pauseBackgroundWork()
         try {
           val files = (0 until bins).flatMap(bin => written(directory, db, Seq(bytes(s"$bin.0") -> "old")))
-          ranges.takeIn(Seq(files), RowCounts(bins, 0))
+          ranges.takeIn(Seq(files), RowsByBin((0 until bins).map(_ -> RowCounts(1, 0))))
           Seq("num-files-at-level0", "is-write-stopped").map(p => native.getProperty("rocksdb." + p)).mkString(" ")
         } finally native.continueBackgroundWork()
       }
@@ -164,7 +164,7 @@ object TestKnownRows {
     val files = new SstFiles(Files.createTempDirectory(Path.of(directory), "came").toFile, db.conf)
     try {
       rows.sortBy(_._1)(KeyRows.Order).foreach { case (key, value) => files.put(key, value.getBytes) }
-      files.finish(isInternal = false).map(_.file)
+      files.finish().map(_.file)
     } finally files.close()
   }
 

@@ -190,8 +190,7 @@ def test_a_task_of_the_switch_that_is_tried_again_leaves_nothing_behind(stream, 
     assert_never_migrated(run, query, epoch + 1, tmp_path)
 
 
-def test_a_store_that_was_loaded_again_since_looks_through_the_family(stream, tmp_path):
-    # Its writes may differ from those that another attempt of its task has committed.
+def test_a_store_that_was_loaded_again_since_looks_through_no_family_either(stream, tmp_path):
     query, run = begun(stream, "tws-jvm", build=with_a_point_in_rows)
     with Fault("switch.scan", "count") as scans:
         with Fault("stage.done", "block"):
@@ -202,9 +201,8 @@ def test_a_store_that_was_loaded_again_since_looks_through_the_family(stream, tm
                 assert fault.happened
             assert failed_tasks(run) == 1
         epoch = finish(run, migration, 5)
-        # The failed task has scanned.
         assert migration.wait(0).bins_prepared == 64
-        assert scans.count > 0
+        assert scans.count == 0
     run.run(epoch)
     assert_never_migrated(run, query, epoch + 1, tmp_path)
 
@@ -245,8 +243,3 @@ def steps_ordered(run):
     file = run.checkpoint / "binshift/shipping.json"
     orders = json.loads(file.read_text())["orders"] if file.exists() else []
     return [order["first_step"] + i for order in orders for i in range(len(order["steps"]))]
-
-
-def test_of_two_orders_for_a_step_only_the_one_that_hears_of_writes_knows_what_leaves(spark):
-    rows = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestDepartingRows
-    assert rows.playTwoOrders() == "unknown/7"

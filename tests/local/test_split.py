@@ -40,9 +40,10 @@ def grow(run, epoch, partitions, strategy=None):
     return finish(run, migration, epoch), migration.wait(0)
 
 
-def shipped(run):
-    """The number of bins that were sent at their switch, in the last epoch."""
-    return run.query.lastProgress.stateOperators[0].customMetrics["binshiftBinsShipped"]
+def begun_with_files(run):
+    """The number of bins that came at their switch in the last epoch, from an executor or the checkpoint."""
+    metrics = run.query.lastProgress.stateOperators[0].customMetrics
+    return metrics["binshiftBinsShipped"] + metrics["binshiftBinsFromCheckpoint"]
 
 
 def rows_of(run):
@@ -111,9 +112,9 @@ def test_bins_of_other_old_owners_are_sent(stream, tmp_path, name, partitions, m
         assert_never_migrated(run, query, epoch + 5, tmp_path / "restarted")
 
 
-@pytest.mark.parametrize("point", ["split.link", "split.count"])
+@pytest.mark.parametrize("point", ["split.link", "none"])
 def test_timers_of_others_do_not_fire_where_they_are_not_swept_yet(stream, tmp_path, point):
-    """With the files of an executor or of the checkpoint."""
+    """With the files of the checkpoint or of an executor."""
     query, run = splitting(stream, "tws-jvm")
     with Fault("sweep", "throw", always=True), Fault(point, "throw", always=True):
         epoch, report = grow(run, 2, 4)
@@ -124,37 +125,28 @@ def test_timers_of_others_do_not_fire_where_they_are_not_swept_yet(stream, tmp_p
     assert_exact(run, query, epoch, tmp_path)
 
 
-def test_the_number_of_rows_is_right_before_they_are_counted(stream, tmp_path):
-    """Except that rows are assumed to be spread evenly over bins."""
-    query, run = splitting(stream, "count")
+@pytest.mark.parametrize("point", ["split.link", "none"])
+@pytest.mark.parametrize("conf", [{}, {MIN_DELTAS: "1"}], ids=["", "each"])
+def test_the_number_of_rows_is_right_at_once_and_nothing_is_counted(stream, tmp_path, conf, point):
+    """With the files of the checkpoint or of an executor."""
+    query, run = splitting(stream, "count", conf)
     run.attach().rescale(4, strategy=AllAtOnce(), prepare=False)
-    with Fault("split.count", "block"):
-        next_epoch = feed_until(run, 2, lambda: shipped(run) == 32)
-        keys = len({row[0] for row in run.batch().select("k").distinct().collect()})
-        assert abs(rows_of(run) - keys) <= 2
-    assert_exact(run, query, next_epoch, tmp_path)
+    with Fault("rows.count", "count") as counts, Fault(point, "throw", always=True):
+        epoch = feed_until(run, 2, lambda: begun_with_files(run) == 32)
+        assert rows_of(run) == len({row[0] for row in run.batch().select("k").distinct().collect()})
+        assert counts.count == 0
+    assert_exact(run, query, epoch, tmp_path, **conf)
 
 
 @pytest.mark.parametrize("strategy", [AllAtOnce(), Batched(8)], ids=str)
-def test_later_switches_do_not_wait_for_the_count(stream, tmp_path, strategy):
-    """The counted rows are in the linked files, wherever the bins go meanwhile."""
+def test_bins_that_move_on_at_once_are_counted_where_they_are(stream, tmp_path, strategy):
     query, run = splitting(stream, "count")
-    with Fault("split.count", "block"), Fault("checkpoint.read", "count") as reads:
+    with Fault("checkpoint.read", "count") as reads:
         epoch, _ = grow(run, 2, 4, strategy)
         epoch, _ = grow(run, epoch, 3)
         assert reads.count == 0
-    epoch = feed_until(run, epoch, lambda: len(run.state()) == rows_of(run))
+    assert len(run.state()) == rows_of(run)
     assert_never_migrated(run, query, epoch, tmp_path)
-
-
-def test_a_snapshot_in_each_epoch_does_not_wait_for_the_count(stream, tmp_path):
-    conf = {MIN_DELTAS: "1"}
-    query, run = splitting(stream, "count", conf)
-    with Fault("split.count", "block"), Fault("checkpoint.read", "count") as reads:
-        epoch, _ = grow(run, 2, 4)
-        assert reads.count == 0
-        assert len(run.state()) == rows_of(run)
-    assert_exact(run, query, epoch, tmp_path, **conf)
 
 
 def test_partitions_are_opened_no_earlier_than_they_have_to(stream):
@@ -185,7 +177,7 @@ def test_other_strategies_are_exact(stream, tmp_path, strategy):
 @pytest.mark.parametrize(
     ("point", "shipped", "begins"),
     # The checkpoint's files are tried next, and its rows last.
-    [("split.link", 0, 2), ("split.begun", 0, 4), ("split.done", 0, 4), ("split.count", 32, 2)],
+    [("split.link", 0, 2), ("split.begun", 0, 4), ("split.done", 0, 4)],
 )
 def test_what_goes_wrong_costs_time_and_no_state(stream, tmp_path, point, shipped, begins, conf):
     query, run = splitting(stream, "count", conf)
@@ -253,7 +245,7 @@ def test_the_first_snapshot_holds_what_is_its_own(stream, tmp_path):
 def test_a_switch_that_is_run_again_after_the_driver_died_is_exact(stream, tmp_path, conf):
     query, run = splitting(stream, "count", conf)
     run.attach().rescale(4, strategy=AllAtOnce(), prepare=False)
-    next_epoch = feed_until(run, 2, lambda: shipped(run) == 32)
+    next_epoch = feed_until(run, 2, lambda: begun_with_files(run) == 32)
     run.stop()
     run.forget(next_epoch - 1)
     run.start()

@@ -12,6 +12,7 @@ import lzma
 import shutil
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -96,6 +97,26 @@ class Snapshot:
             ]
         except (OSError, *NOT_UNDERSTOOD) as error:
             raise _failure(path, scratch, error, error) from error
+
+    def rows_of_bins(self) -> dict[int, int] | None:
+        """The number of rows of each bin; None if the snapshot doesn't say, as those of Spark's own provider.
+
+        Raises
+        ------
+        StateFormatError
+            If the file that says so is damaged.
+        """
+        file = self._scratch / "binshift-rows.json"
+        if not file.exists():
+            return None
+        rows: Counter[int] = Counter()
+        try:
+            said = json.loads(file.read_text())
+            for numbers in (said["rows"], said["internal"]):
+                rows.update({int(bin): int(count) for bin, count in numbers.items()})
+        except NOT_UNDERSTOOD as error:
+            raise damaged(f"{file.name} in {self.path}", error) from error
+        return dict(rows)
 
     def fetch(self) -> None:
         """Fetches the files with rows.

@@ -135,11 +135,18 @@ class Partitions:
         id = self._facts.ids.of(place.operator.id, place.partition, place.store.name, version)
         return self._by_version(place, version) if id is None else self._by_lineage(place, version, id)
 
-    def rows_said(self, snapshot: str) -> int:
-        """The number of rows according to a snapshot; -1 if it doesn't say."""
+    def rows_said(self, snapshot: str) -> tuple[int, dict[int, int] | None]:
+        """The number of rows according to a snapshot, and that of each bin; -1 and None if it doesn't say.
+
+        Raises
+        ------
+        StateFormatError
+            If the snapshot is damaged.
+        """
         path = Path(tempfile.mkdtemp(prefix="snapshot-", dir=self._scratch))
         try:
-            return Snapshot(self._facts.files, snapshot, path).rows
+            said = Snapshot(self._facts.files, snapshot, path)
+            return said.rows, said.rows_of_bins()
         finally:
             shutil.rmtree(path, ignore_errors=True)
 

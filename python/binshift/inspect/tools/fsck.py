@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -134,7 +135,7 @@ def _rows(checkpoint: Checkpoint, place: Place, version: int, settings: Settings
     facts = checkpoint._facts
     owner_of = dict(enumerate(facts.table(version - 1).assignment)) if place.operator.is_binned else {}
     rows = 0
-    misplaced: dict[int, int] = {}
+    rows_of_bins: Counter[int | None] = Counter()
     strangers: dict[tuple[str, int], _Strangers] = {}
     try:
         with checkpoint._partitions.at(place, version, settings) as database:
@@ -145,9 +146,7 @@ def _rows(checkpoint: Checkpoint, place: Place, version: int, settings: Settings
                 source = Source(place.operator, store=place.store, family=family, version=version)
                 for chunk in stored_rows(source, database, settings):
                     rows += len(chunk)
-                    for _, _, bin in chunk:
-                        if bin is not None and owner_of.get(bin) != place.partition:
-                            misplaced[bin] = misplaced.get(bin, 0) + 1
+                    rows_of_bins.update(bin for _, _, bin in chunk)
                     if name in known:
                         batch = decoded(source, place.partition, chunk, settings)
                         if place.operator.is_binned and not facts.keys_change(place.operator.id):
@@ -155,6 +154,8 @@ def _rows(checkpoint: Checkpoint, place: Place, version: int, settings: Settings
     except StateFormatError as error:
         yield Finding(Severity.DAMAGE, str(place), f"version {version}: {error}")
         return
+    found_in = {bin: count for bin, count in rows_of_bins.items() if bin is not None}
+    misplaced = {bin: count for bin, count in found_in.items() if owner_of.get(bin) != place.partition}
     for bin, count in sorted(misplaced.items()):
         owner = f"partition {owner_of[bin]}" if bin in owner_of else "no partition, since there is no such bin"
         yield Finding(
@@ -171,9 +172,25 @@ def _rows(checkpoint: Checkpoint, place: Place, version: int, settings: Settings
         )
     recipe = checkpoint._partitions.recipe(place, version)
     if recipe.snapshot and not recipe.changelogs:
-        said = checkpoint._partitions.rows_said(recipe.snapshot)
-        if said >= 0 and said != rows:
-            yield Finding(Severity.DAMAGE, recipe.snapshot, f"says that it has {said} rows, and has {rows}")
+        yield from _miscounted(checkpoint, recipe.snapshot, rows, found_in)
+
+
+def _miscounted(
+    checkpoint: Checkpoint, snapshot: str, rows: int, rows_of_bins: dict[int, int]
+) -> Iterator[Finding]:
+    """What a snapshot says of its numbers of rows that isn't so."""
+    try:
+        said, said_of_bins = checkpoint._partitions.rows_said(snapshot)
+    except StateFormatError as error:
+        yield Finding(Severity.DAMAGE, snapshot, str(error))
+        return
+    if said >= 0 and said != rows:
+        yield Finding(Severity.DAMAGE, snapshot, f"says that it has {said} rows, and has {rows}")
+    if said_of_bins is None:
+        return
+    for bin in sorted({*said_of_bins, *rows_of_bins}):
+        if (n := said_of_bins.get(bin, 0)) != (has := rows_of_bins.get(bin, 0)):
+            yield Finding(Severity.DAMAGE, snapshot, f"says that bin {bin} has {n} rows, and it has {has}")
 
 
 @dataclass(slots=True)

@@ -13,8 +13,8 @@ import org.apache.spark.util.{AccumulatorV2, CollectionAccumulator, Utils}
 /**
  * Computes how many rows the stores of each operator have after an epoch, over all partitions.
  *
- * Spark adds up the counts of all stores. That is wrong while bins come on demand, because a row may then be in two stores, or
- * only in that of a partition that no longer exists. So if a store doesn't know its number of rows, the total is computed from
+ * Spark adds up the counts of all stores. That is wrong while bins come on demand, because no store counts a row that is on its
+ * way to it. So if a store doesn't know its number of rows, the total is computed from
  * that of the epoch before, plus the rows that the epoch has added, less those that it has removed. This is exact wherever rows
  * are, and however often a store is loaded again meanwhile. In the first epochs of a run, until all stores have counted, it isn't
  * known.

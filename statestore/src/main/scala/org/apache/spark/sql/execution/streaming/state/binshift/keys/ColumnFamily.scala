@@ -91,6 +91,9 @@ private[binshift] final case class NumberedFamily(family: ColumnFamily, number: 
   /** A native key without its family's number. */
   def keyIn(native: Array[Byte]): Array[Byte] = java.util.Arrays.copyOfRange(native, prefix.length, native.length)
 
+  /** The bin of a native key. */
+  def binOf(native: Array[Byte]): Int = BinKeyCodec.of(family.name).binOf(keyIn(native))
+
   /**
    * Ranges of native keys, from (inclusive) and to (exclusive), that hold all rows of `bins`.
    *
@@ -119,8 +122,9 @@ private[binshift] final case class NumberedFamily(family: ColumnFamily, number: 
     val wanted = bins.toSet
     ranges(bins).foreach { case (from, to) =>
       val upper = new Slice(to)
-      val options = new ReadOptions().setIterateUpperBound(upper)
-      snapshot.foreach(options.setSnapshot(_).setFillCache(false))
+      // Each row is read once, so none of them needs a place in the cache.
+      val options = new ReadOptions().setIterateUpperBound(upper).setFillCache(false)
+      snapshot.foreach(options.setSnapshot(_))
       val rows = db.newIterator(handle, options)
       try {
         rows.seek(from)
@@ -143,6 +147,11 @@ private[binshift] final case class NumberedFamily(family: ColumnFamily, number: 
 private[binshift] object NumberedFamily {
   /** The number of the family to which a native key belongs, in a store with families. */
   def numberIn(native: Array[Byte]): Short = RocksDBStateStoreProvider.getColumnFamilyBytesAsId(native)
+
+  /** The one of all families of a store to which a native key belongs. */
+  def of(native: Array[Byte], families: Seq[NumberedFamily]): NumberedFamily =
+    families.find(family => KeyRows.begins(native, family.prefix)).getOrElse(
+      throw new IllegalStateException(s"a key has the number of none of the families ${families.mkString(", ")}"))
 
   /** The smallest key that is greater than all keys that begin with `prefix`. */
   def successor(prefix: Array[Byte]): Array[Byte] =

@@ -2,11 +2,10 @@ package org.apache.spark.sql.execution.streaming.state.binshift.migration
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults, Trace}
-import org.apache.spark.sql.execution.streaming.state.binshift.keys.NumberedFamily
-import org.apache.spark.sql.execution.streaming.state.binshift.recovery.{BinRecovery, CheckpointedBins}
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.{BinKeyCodec, NumberedFamily}
+import org.apache.spark.sql.execution.streaming.state.binshift.recovery.BinRecovery
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{BinSwitch, EpochRouting}
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping._
-import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{LaterCount, RowCounts}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage._
 import org.apache.spark.sql.execution.streaming.state.{RecordType, StateStoreId}
 
@@ -37,28 +36,9 @@ private[binshift] final class BinMover(
     val started = System.nanoTime()
     switchedAt = version
     pendingBins.requireAll()
-    countIfSent()
-    // A store that began with whole files counts all rows that it has, so none of them may leave before.
-    if (uncounted.exists(u => u.isOnDemand || u.isOfAll && switch.leaving.nonEmpty)) countSent()
-    def isEmpty(bin: Int) = !switch.staying(bin)
-    shipping.departed(version, switch.leaving) match {
-      case Some(rows) => release(switch.leaving, isEmpty, rows)
-      case None => shipping.leavingUncounted(version, switch.leaving) match {
-          case Some(counts) =>
-            release(switch.leaving, isEmpty, RowCounts.sum(counts.map(_.count.expected)))
-            uncounted ++= counts.map { c =>
-              UncountedRows(c.count, c.count.expected, () => countCheckpoint(version, c.bins), isOnDemand = c.isOnDemand)
-            }
-          case None => ranges.remove(switch.leaving, isEmpty)
-        }
-    }
+    shipping.onSwitch()
+    release(switch.leaving, !switch.staying(_))
     val begun = split.begin(version, switch)
-    begun.foreach { b =>
-      val expected = b.foreign.expected
-      def present = (0 until routing.at(version).now.bins).filterNot(released.contains)
-      uncounted :+= UncountedRows(
-        b.foreign, expected, () => RocksDBFields.rows(db) + expected - ranges.count(present), isOfAll = true)
-    }
     val others = switch.arriving.toSeq.filterNot { case (source, _) => begun.exists(_.source == source) }.sortBy(_._1)
     // Arriving bins must not find rows here: those of bins that were released and come back, and those that came with whole files of
     // another owner.
@@ -100,7 +80,7 @@ private[binshift] final class BinMover(
           CompactionPace.takingIn(db, RocksDBFields.native(db), disjoint)(orElseUnusable(known.winOver(bins)(takeIn(taken))))
         }
         adopted(SwitchStats(
-            binsShipped = bins.size, binsRecopied = recopied, rowsAdopted = taken.rows.rows + taken.rows.internal,
+            binsShipped = bins.size, binsRecopied = recopied, rowsAdopted = taken.rows.total.all,
             bytesAdopted = bytes))
       }
 
@@ -132,41 +112,14 @@ private[binshift] final class BinMover(
             s"(${e.getMessage}); the batch is retried from the last committed state", e)
     }
 
-  /** True if rows were dropped whose number isn't known yet. */
-  def hasUncountedRows: Boolean = uncounted.nonEmpty
-
-  /**
-   * True if bins that left on demand may not all have been sent, or if this store began with whole files and still counts what they
-   * have. The next switch would wait for either.
-   */
-  def isBusy: Boolean = uncounted.exists(u => u.isOnDemand || u.isOfAll)
-
-  /** Corrects the number of rows for those dropped rows that have been counted by now. */
-  def countIfSent(): Unit = {
-    val (over, others) = uncounted.partition(_.count.isOver)
-    uncounted = others
-    over.foreach(setRight)
-  }
-
-  /** Corrects the number of rows, and counts dropped rows now if that hasn't been done. */
-  def countSent(): Unit = {
-    uncounted.foreach(setRight)
-    uncounted = Nil
-  }
-
-  private def setRight(of: UncountedRows): Unit =
-    RocksDBFields.setRows(db, RocksDBFields.rows(db) + of.expected - of.count.rows.getOrElse(of.otherwise()))
-
   /** Called when everything was loaded from the checkpoint. */
   def forget(): Unit = {
     CompactionPace.forget(db)
     pendingBins.clear()
     released.forget()
-    uncounted = Nil
     isUnusable = false
   }
 
-  private var uncounted = Seq.empty[UncountedRows]
   private val ranges = new BinRows(db, arguments.useColumnFamilies)
 
   private def arrive(version: Long, source: Int, bins: Seq[Int]): SwitchStats =
@@ -191,8 +144,8 @@ private[binshift] final class BinMover(
       None
     }
 
-  private def release(bins: Seq[Int], isEmpty: Int => Boolean, rows: RowCounts): Unit = {
-    ranges.dropRanges(bins, isEmpty, rows)
+  private def release(bins: Seq[Int], isEmpty: Int => Boolean): Unit = if (bins.nonEmpty) {
+    ranges.dropRanges(bins, isEmpty)
     released.add(bins)
   }
 
@@ -212,7 +165,7 @@ private[binshift] final class BinMover(
       binsPrepared = if (isPrepared) bins.size else 0,
       binsShipped = if (isPrepared) 0 else bins.size,
       binsRecopied = if (copy.wasShipped) 0 else bins.size,
-      rowsAdopted = taken.rows.rows + taken.rows.internal, bytesAdopted = bytes)
+      rowsAdopted = taken.rows.total.all, bytesAdopted = bytes)
   }
 
   private def takeIn(taken: TakenCopy): Unit = {
@@ -224,16 +177,13 @@ private[binshift] final class BinMover(
   private def applyChange(
       kind: RecordType.Value, family: NumberedFamily, key: Array[Byte], value: Array[Byte]): Unit = {
     val name = family.family.name
-    kind match {
+    db.counting(BinKeyCodec.of(name).binOf(key))(kind match {
       case RecordType.PUT_RECORD => db.putStored(key, value, name)
       case RecordType.MERGE_RECORD => db.mergeStored(key, value, name)
       case RecordType.DELETE_RECORD => db.remove(key, name)
       case other => throw new IllegalStateException(s"a changelog record of kind $other cannot be moved")
-    }
+    })
   }
-
-  private def countCheckpoint(version: Long, bins: Seq[Int]): RowCounts =
-    new CheckpointedBins(store, routing, arguments).count(version, bins)
 
   private def readCheckpoint(version: Long, source: Int, bins: Seq[Int]): SwitchStats = {
     if (Trace.isOn)
@@ -242,13 +192,3 @@ private[binshift] final class BinMover(
     SwitchStats(binsFromCheckpoint = bins.size, rowsAdopted = rows, bytesAdopted = bytes)
   }
 }
-
-/**
- * Rows that were dropped and whose number isn't known yet.
- *
- * @param expected  how many rows were assumed to be dropped
- * @param otherwise counts the rows if `count` fails
- * @param isOfAll   whether `otherwise` counts all rows of the store
- */
-private final case class UncountedRows(
-    count: LaterCount, expected: RowCounts, otherwise: () => RowCounts, isOnDemand: Boolean = false, isOfAll: Boolean = false)

@@ -11,7 +11,7 @@ import org.rocksdb.{RocksDB => NativeRocksDB, WriteBatch, WriteOptions}
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, Extent, KeyRows, NumberedFamily}
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping.FetchedRows
-import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{RowCounts, RowsByBin}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage._
 import org.apache.spark.util.Utils
 
@@ -71,7 +71,7 @@ private[binshift] final class KnownRows(
     val batch = new WriteBatch()
     val options = new WriteOptions().setDisableWAL(true)
     try {
-      var present = RowCounts.Zero
+      val present = RowsByBin()
       fetched.foreach { of =>
         val family = numbered(of.key.family)
         val key = family.nativeKey(of.key.key)
@@ -89,12 +89,12 @@ private[binshift] final class KnownRows(
             row
           }
           note(key, new Known(extent, family.family.isInternal, before.size, if (extent == Extent.Beginning) before else Nil))
-          present += RowCounts.of(family.family.isInternal, before.size)
+          present.add(family.binOf(key), RowCounts.of(family.family.isInternal, before.size))
         }
       }
       RocksDBFields.native(db).write(options, batch)
       Faults.at("rows.add", partition)
-      RocksDBFields.setRows(db, RocksDBFields.rows(db) + present)
+      db.counted(_ += present)
     } finally {
       batch.close()
       options.close()
@@ -123,46 +123,45 @@ private[binshift] final class KnownRows(
       bin <- bins.sorted
       keys = ofBin(family, bin)
       if !keys.isEmpty
-    } yield keys
+    } yield family -> keys
     if (mine.isEmpty) bring
     else {
       val dir = new File(db.localRootDir.getParentFile, s"binshift-known-${UUID.randomUUID()}")
       Utils.createDirectory(dir)
       try {
-        val (file, now) = write(dir, mine)
-        val overlay = Seq(file.map(_.file).toSeq)
-        ranges.dropRanges(bins, _ => false, now)
+        val overlay = Seq(write(dir, mine).map(_.file).toSeq)
+        val now = db.rowsByBin.of(bins)
+        ranges.dropRanges(bins, _ => false)
         val result = ranges.bringOrElse(bins)(bring) { e =>
           ranges.takeIn(overlay, now)
           throw new BinsNotBrought(bins, e)
         }
         Faults.at("rows.overlay", partition)
-        ranges.takeIn(overlay, now - RowCounts.sum(mine.flatMap(_.values.asScala.map(_.rows))))
+        // The known rows replace those that have come, as many as the old owner had of them.
+        for ((family, keys) <- mine; (key, of) <- keys.asScala) now.add(family.binOf(key), RowCounts.Zero - of.rows)
+        ranges.takeIn(overlay, now)
         forget(bins)
         result
       } finally Utils.deleteRecursively(dir)
     }
   }
 
-  /** Writes the present rows of known keys, and deletions of rows that are gone; returns how many rows there are. */
-  private def write(dir: File, ofBins: Seq[java.util.Map[Array[Byte], Known]]): (Option[SstFile], RowCounts) = {
+  /** Writes the present rows of known keys, and deletions of rows that are gone. */
+  private def write(dir: File, ofBins: Seq[(NumberedFamily, java.util.Map[Array[Byte], Known])]): Option[SstFile] = {
     val native = RocksDBFields.native(db)
     val files = new SstFiles(dir, db.conf)
-    var counts = RowCounts.Zero
     try {
-      ofBins.foreach { keys =>
+      ofBins.foreach { case (_, keys) =>
         // Sorted as a file requires, because numbered rows may be between those of other keys.
         val rows = new java.util.TreeMap[Array[Byte], Known](KeyRows.Order)
         keys.forEach((key, known) => rowKeys(native, key, known).foreach(rows.put(_, known)))
         rows.forEach { (row, known) =>
           val value = native.get(row)
-          if (value != null) {
-            files.put(row, value)
-            counts += RowCounts.of(known.isInternal, 1)
-          } else if (known.extent != Extent.One || known.rowsBefore > 0) files.delete(row)
+          if (value != null) files.put(row, value)
+          else if (known.extent != Extent.One || known.rowsBefore > 0) files.delete(row)
         }
       }
-      (files.finish(isInternal = false), counts)
+      files.finish()
     } finally files.close()
   }
 

@@ -13,8 +13,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.{Faults, Trace}
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, NumberedFamily}
 import org.apache.spark.sql.execution.streaming.state.binshift.recovery.CheckpointedBins
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{BinSwitch, EpochRouting}
-import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{LinkedCount, PartitionShipping, SplitOffer}
-import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{LaterCount, RowCounts}
+import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{PartitionShipping, SplitOffer}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage._
 import org.apache.spark.util.Utils
 
@@ -24,13 +23,13 @@ import org.apache.spark.util.Utils
  *
  * The files come from the old owner's database if that is on this executor, and otherwise from its checkpoint.
  *
- * @param release   drops bins, given how many rows they have
+ * @param release   drops bins
  * @param beginWith replaces the loaded version, which is empty, with files
  * @param beginAnew loads that version again
  */
 private[migration] final class PartitionSplit(
     db: BinKeyedRocksDB, store: StateStoreId, routing: EpochRouting, shipping: PartitionShipping, arguments: RocksDBArguments,
-    release: (Seq[Int], Int => Boolean, RowCounts) => Unit, beginWith: BinnedFileManager.Beginning => Unit,
+    release: (Seq[Int], Int => Boolean) => Unit, beginWith: BinnedFileManager.Beginning => Unit,
     beginAnew: () => Unit) extends Logging {
   import PartitionSplit._
 
@@ -70,16 +69,8 @@ private[migration] final class PartitionSplit(
       Utils.createDirectory(dir)
       val files = new CheckpointedBins(store.copy(partitionId = source), routing, arguments)
         .link(version, bins, new File(dir, "linked"))
-      val owned = routing.at(version).before.fold(bins.size)(_.binsOf(source).length)
-      val counting = new LinkedCount(files, owned, Map(store.partitionId -> bins), db.conf, () => Utils.deleteRecursively(dir))
-      val begun = beginFrom(new Fetched(files, counting.allBut(store.partitionId)), version, source, bins, isHere = false)
-      if (begun.isDefined) counting.begin() else Utils.deleteRecursively(dir)
-      begun
-    } catch {
-      case e: Throwable =>
-        Utils.deleteRecursively(dir)
-        throw e
-    }
+      beginFrom(new Fetched(files), version, source, bins, isHere = false)
+    } finally Utils.deleteRecursively(dir)
   }
 
   private def beginFrom(offer: SplitOffer, version: Long, source: Int, bins: Seq[Int], isHere: Boolean): Option[Begun] =
@@ -91,8 +82,8 @@ private[migration] final class PartitionSplit(
       val mine = bins.toSet
       if (Trace.isOn) Trace("arrived", store, "version" -> version, "from" -> source, "way" -> "split", "here" -> isHere,
         "bins" -> Trace.ranges(bins))
-      release((0 until routing.at(version).now.bins).filterNot(mine), !mine(_), offer.foreign.expected)
-      Begun(source, offer.foreign,
+      release((0 until routing.at(version).now.bins).filterNot(mine), !mine(_))
+      Begun(source,
         SwitchStats(
           binsShipped = if (isHere) bins.size else 0, binsFromCheckpoint = if (isHere) 0 else bins.size, bytesAdopted = bytes,
           isSplit = true))
@@ -104,14 +95,11 @@ private[migration] final class PartitionSplit(
 }
 
 private[migration] object PartitionSplit {
-  /**
-   * @param source  the partition with whose files the store began
-   * @param foreign the number of the dropped rows, which are still being counted
-   */
-  final case class Begun(source: Int, foreign: LaterCount, stats: SwitchStats)
+  /** @param source the partition with whose files the store began */
+  final case class Begun(source: Int, stats: SwitchStats)
 
   /** Files from a checkpoint. */
-  private final class Fetched(override val files: WholeFiles, override val foreign: LaterCount) extends SplitOffer {
+  private final class Fetched(override val files: WholeFiles) extends SplitOffer {
     override def into(dir: File): Unit = files.into(dir)
   }
 }

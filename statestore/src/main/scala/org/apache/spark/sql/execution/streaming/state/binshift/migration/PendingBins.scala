@@ -6,6 +6,7 @@ import scala.util.control.NonFatal
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{BinKeyCodec, ColumnFamily, KeyRows}
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping._
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowsByBin
 
 /**
  * The bins that a partition owns but doesn't have yet, because they come on demand. The first access to a bin waits for it, a scan waits
@@ -163,7 +164,7 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
     if (wanted.nonEmpty) {
       val bins = wanted.flatMap(_.bins)
       val files = TakenCopy(
-        wanted.flatMap(_.taken.base), Nil, wanted.map(_.taken.rows).reduce(_ + _), wanted.head.taken.version)
+        wanted.flatMap(_.taken.base), Nil, RowsByBin.sum(wanted.map(_.taken.rows)), wanted.head.taken.version)
       try {
         into.adopt(bins, wanted.map(_.recopied).sum, files)
         bins.foreach(drop)

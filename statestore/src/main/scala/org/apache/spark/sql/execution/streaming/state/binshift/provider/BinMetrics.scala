@@ -7,7 +7,7 @@ import org.apache.spark.sql.execution.streaming.state.{StateStoreCustomMetric, S
  * partitions. Their names are public: users read them from `StreamingQueryProgress`.
  */
 private[sql] object BinMetrics {
-  /** The driver takes the next step when the sum is 0. A store that sends on demand counts as one bin until it has sent everything. */
+  /** The driver takes the next step when the sum is 0. */
   val AwaitedName = "binshiftBinsAwaited"
   val GivenUpName = "binshiftBinsGivenUp"
   val AdoptedName = "binshiftBinsAdopted"

@@ -11,7 +11,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.migration.{BinAud
 import org.apache.spark.sql.execution.streaming.state.binshift.recovery.{ReplayedRows, ReplayingRocksDB, RetainedVersions}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{BinSwitch, EpochRouting}
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{BackgroundConf, ExecutorLoad, FilesFetchedAhead, PartitionShipping, ShippingStore}
-import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{BinCounts, DepartingRows, KeySample}
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{BinCounts, KeySample, RowsByBin}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage._
 import org.apache.spark.util.Utils
 
@@ -43,11 +43,8 @@ private[binshift] final class BinnedRocksDB(
   /** The bins and rows that the last load adopted and released. */
   def lastSwitch: SwitchStats = switchStats
 
-  /**
-   * The number of bins that the next step waits for because they have no copy yet. On demand, it counts the bins that haven't
-   * arrived, plus one until this store has sent all of its own.
-   */
-  def binsAwaited: Int = shipping.awaited + pendingBins.missing + (if (mover.isBusy) 1 else 0)
+  /** The number of bins that the next step waits for: those that have no copy yet, and those that haven't arrived on demand. */
+  def binsAwaited: Int = shipping.awaited + pendingBins.missing
 
   /** The number of the next step's bins for which there will be no copy. */
   def binsGivenUp: Int = shipping.givenUp
@@ -65,6 +62,11 @@ private[binshift] final class BinnedRocksDB(
   def sample: KeySample = statistics.sample
 
   override def requireAllBins(): Unit = pendingBins.requireAll()
+
+  override def rowsOfBins: RowsByBin = {
+    replayed.settle()
+    rowsByBin
+  }
 
   override protected def enterRow(stored: Array[Byte], family: String): Unit =
     if (pendingBins.missing > 0) pendingBins.requireRow(bin, family, stored)
@@ -170,7 +172,7 @@ private[binshift] final class BinnedRocksDB(
           if (isAnew) switchStats = SwitchStats.None
           switchedAt = None
           loadStored(version, stateStoreCkptId, readOnly, loadEmpty)
-          startShipping(version)
+          shipping.onLoad(version)
           pendingBins.pull()
           auditIfWhole(version)
       }
@@ -226,19 +228,23 @@ private[binshift] final class BinnedRocksDB(
       if (Trace.isOn && isRouted && !isStock(version)) trace.opened(version, ckptId, loadEmpty, binnedFiles.loadedSnapshot)
       mover.forget()
       audits.forget()
-      shipping.invalidateCounts()
+      if (isRouted && !isStock(version) && isCountedNow()) {
+        replayed.close()
+        // So that the next load needn't count again.
+        snapshotTurn.request()
+      }
       if (replayed.isReady) replayed.settle()
     }
   }
 
-  /**
-   * Tells shipping about the loaded version. Rows are counted first if any may be sent, because a receiver is told how many there
-   * are.
-   */
-  private def startShipping(version: Long): Unit = {
-    if (!replayed.isCounted && routing.shippingHints(version).exists(_.nonEmpty)) replayed.settle()
-    shipping.onLoad(version)
-  }
+  /** Returns whether rows had to be counted. If that fails, the next load begins anew, because it would not count otherwise. */
+  private def isCountedNow(): Boolean =
+    try countIfUnknown()
+    catch {
+      case e: Throwable =>
+        rollback()
+        throw e
+    }
 
   /**
    * Loads the version for reading first, so that no changelog is open while bins come and go. A version may be loaded more than
@@ -253,7 +259,7 @@ private[binshift] final class BinnedRocksDB(
       if (!isSwitched(version)) {
         switchedAt = None
         loadStored(version, None, readOnly = false, loadEmpty = true)
-        startShipping(version)
+        shipping.onLoad(version)
         applySwitch(version, switch, ckptId)
       }
     } else {
@@ -261,7 +267,7 @@ private[binshift] final class BinnedRocksDB(
         switchedAt = None
         reload = () => loadStored(version, ckptId, readOnly = true, loadEmpty)
         reload()
-        startShipping(version)
+        shipping.onLoad(version)
         auditIfWhole(version)
         applySwitch(version, switch, ckptId)
       }
@@ -339,8 +345,9 @@ private[binshift] final class BinnedRocksDB(
         // A recovery of bins counts rows itself, and looks some of them up.
         replayed.settle()
         Some(switched)
-      // With checksums, Spark verifies each record, and keys are logged in another form.
-      case None if !isRouted || RowForm.hasChecksums(conf) => None
+      case None if !isRouted => None
+      // Spark verifies each record.
+      case None if RowForm.hasChecksums(conf) => Some(BinnedFileManager.BySpark)
       case None =>
         Some(replayed.next())
     }
@@ -385,7 +392,6 @@ private[binshift] final class BinnedRocksDB(
    */
   override def commitVersion(forceSnapshot: Boolean): (Long, StateStoreCheckpointInfo) = {
     if (!isRouted) throw notRouted()
-    mover.countIfSent()
     val isBinned = !isStock(loadedVersion)
     if (isSnapshotWanted && isBinned) {
       wantedSnapshot = loadedVersion + 1
@@ -398,15 +404,13 @@ private[binshift] final class BinnedRocksDB(
     def mustCount = forceSnapshot || RocksDBFields.mustSnapshot(this) || snapshotTurn.isLate(loadedVersion + 1)
     if (replayed.isReady || mustCount) replayed.settle()
     if (mustCount) mover.released.sweep()
-    if (!isWhole && (forceSnapshot || RocksDBFields.mustSnapshot(this))) {
-      // A snapshot must contain all of the state, so we wait for the bins that haven't arrived.
-      pendingBins.requireAll()
-      mover.countSent()
-    }
+    // A snapshot must contain all of the state, so we wait for the bins that haven't arrived.
+    if (forceSnapshot || RocksDBFields.mustSnapshot(this)) pendingBins.requireAll()
     val isUploaded = RocksDBFields.isUploadedWhole(this)
     val result @ (version, info) =
       snapshotTurn.commit(loadedVersion + 1, isWhole && mover.released.isEmpty, () => PromptUploads.submit(this))(
-        commitBySpark(forceSnapshot))
+        if (isBinned && conf.trackTotalNumberOfRows) binnedFiles.committing(rowsByBin)(commitBySpark(forceSnapshot))
+        else commitBySpark(forceSnapshot))
     if (Trace.isOn && isBinned)
       trace.committed(version, info.stateStoreCkptId, hasChangelog = conf.enableChangelogCheckpointing && !isUploaded)
     if (isUploaded) RocksDBFields.forgetForced(this)
@@ -439,14 +443,19 @@ private[binshift] final class BinnedRocksDB(
   }
 
   /** True if all bins have arrived and all rows are counted. Snapshots wait for that. */
-  private def isWhole: Boolean = pendingBins.missing == 0 && !mover.hasUncountedRows && replayed.isCounted
+  private def isWhole: Boolean = pendingBins.missing == 0 && replayed.isCounted
 
   override protected def replayHasAdopted(): Unit = snapshotTurn.request()
 
   override def removeColFamilyIfExists(cfName: String): Boolean = {
-    shipping.invalidateCounts()
     mover.released.sweep()
-    super.removeColFamilyIfExists(cfName)
+    val isRemoved = super.removeColFamilyIfExists(cfName)
+    if (isRemoved) {
+      // Spark doesn't say of which bins the rows were.
+      replayed.close()
+      countAll()
+    }
+    isRemoved
   }
 
   /**
@@ -478,8 +487,6 @@ private[binshift] final class BinnedRocksDB(
       super.close()
     }
   }
-
-  override protected def departing: DepartingRows = shipping.departing
 
   private def notRouted(): BinshiftException = BinshiftException("SESSION_WITHOUT_BINSHIFT").configuration(
     s"$storeId was opened for writing by a session in which binshift's extension is not active; " +

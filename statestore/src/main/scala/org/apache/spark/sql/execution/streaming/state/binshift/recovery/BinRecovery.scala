@@ -11,7 +11,7 @@ import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.binshift.{Faults, Trace}
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{BinKeyCodec, ColumnFamily, NumberedFamily}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
-import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{RowCounts, RowsByBin}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage._
 import org.apache.spark.util.Utils
 
@@ -187,6 +187,7 @@ private[binshift] final class BinRecovery private (
     val dir = new File(scratch, s"base-${UUID.randomUUID()}")
     Utils.createDirectory(dir)
     val files = new SstFiles(dir, arguments.conf)
+    val found = RowsByBin()
     val written =
       try all.flatMap { theirs =>
           if (RowForm.hasChecksums(arguments.conf) && mineIfAny(theirs).forall(_.number != theirs.number)) {
@@ -195,12 +196,13 @@ private[binshift] final class BinRecovery private (
           } else {
             theirs.foreachRow(native, native.getDefaultColumnFamily, of) { (key, value) =>
               files.put(mine(theirs.family).nativeKey(theirs.keyIn(key)), Faults.change("recovery.row", value))
+              found.add(theirs.binOf(key), RowCounts.of(theirs.family.isInternal, 1))
             }
-            files.finish(theirs.family.isInternal)
+            files.finish()
           }
         }
       finally files.close()
-    rows.takeIn(Seq(written.map(_.file)), written.foldLeft(RowCounts.Zero)(_ + _.rows))
+    rows.takeIn(Seq(written.map(_.file)), found)
     bytes += written.map(_.bytes).sum
   }
 
@@ -209,7 +211,9 @@ private[binshift] final class BinRecovery private (
     val native = RocksDBFields.native(from)
     theirs.foreachRow(native, native.getDefaultColumnFamily, of) { (stored, value) =>
       val key = theirs.keyIn(stored)
-      db.putList(key, RowForm.valuesOf(from, theirs.family.name, key, value), mine(theirs.family).family.name)
+      db.counting(theirs.binOf(stored)) {
+        db.putList(key, RowForm.valuesOf(from, theirs.family.name, key, value), mine(theirs.family).family.name)
+      }
       bytes += key.length + value.length
     }
   }
@@ -219,14 +223,14 @@ private[binshift] final class BinRecovery private (
     val name = family.family.name
     def values = RowForm.valuesIn(db, change.key, change.value)
     val isAnew = RowForm.hasChecksums(arguments.conf) && family.number != change.family.number
-    change.kind match {
+    db.counting(BinKeyCodec.of(name).binOf(change.key))(change.kind match {
       case RecordType.PUT_RECORD if isAnew => db.putList(change.key, values, name)
       case RecordType.MERGE_RECORD if isAnew => db.mergeList(change.key, values, name)
       case RecordType.PUT_RECORD => db.putStored(change.key, change.value, name)
       case RecordType.MERGE_RECORD => db.mergeStored(change.key, change.value, name)
       case RecordType.DELETE_RECORD => db.remove(change.key, name)
       case other => throw new IllegalStateException(s"a changelog record of kind $other cannot be recovered")
-    }
+    })
     bytes += change.key.length + Option(change.value).fold(0)(_.length)
   }
 

@@ -8,8 +8,7 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, NumberedFamily}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
-import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinKeyedRocksDB, BinRows, RocksDBArguments, RocksDBFields, WholeFiles}
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinKeyedRocksDB, RocksDBArguments, RocksDBFields, WholeFiles}
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 
 /**
@@ -60,19 +59,13 @@ private[binshift] final class CheckpointedBins(
       family.foreachRow(native, native.getDefaultColumnFamily, bins)((key, value) => consume(family, family.keyIn(key), value))
   }
 
-  /** Counts the rows of `bins` at `version`. */
-  def count(version: Long, bins: Seq[Int]): RowCounts = {
-    val opened = openAt(version, idAt(version), bins.toSet)
-    try new BinRows(opened, arguments.useColumnFamilies).count(bins)
-    finally opened.close()
-  }
-
   /** Links all files of the partition at `version` that may contain rows of `bins` into `dir`, which it creates. */
   def link(version: Long, bins: Seq[Int], dir: File): WholeFiles = {
     val opened = openAt(version, idAt(version), bins.toSet)
     try {
       WholeFiles.link(RocksDBFields.native(opened), dir)
-      WholeFiles(dir, ColumnFamily.numbered(opened, arguments.useColumnFamilies), RocksDBFields.rows(opened))
+      opened.countIfUnknown(bins): Unit
+      WholeFiles(dir, ColumnFamily.numbered(opened, arguments.useColumnFamilies), opened.rowsByBin.of(bins))
     } finally opened.close()
   }
 

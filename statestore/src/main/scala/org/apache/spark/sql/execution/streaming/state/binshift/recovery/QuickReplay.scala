@@ -12,8 +12,8 @@ import org.apache.spark.TaskContext
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.RecordType
 import org.apache.spark.sql.execution.streaming.state.binshift.{Faults, Trace}
-import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, KeyRows}
-import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, KeyRows, NumberedFamily}
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{RowCounts, RowsByBin}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinnedFileManager, RocksDBFields}
 import org.apache.spark.util.ThreadUtils
 
@@ -45,11 +45,10 @@ private[binshift] final class QuickReplay(db: ReplayingRocksDB, isIdle: () => Bo
   /** The changed keys, and whether their rows exist after the changes. Guarded by this object, like all fields below. */
   private val changed = new TreeMap[Array[Byte], java.lang.Boolean](KeyRows.Order)
   private var before = Option.empty[Snapshot]
-  /** Prefixes of the families that Spark keeps for itself. */
-  private var internal = Seq.empty[Array[Byte]]
+  private var families = Seq.empty[NumberedFamily]
   private var read = Option.empty[ReadOptions]
   private var bytes = 0L
-  private var added = RowCounts.Zero
+  private val added = RowsByBin()
   private var isClosed = false
 
   private val isQueued = new AtomicBoolean
@@ -103,10 +102,10 @@ private[binshift] final class QuickReplay(db: ReplayingRocksDB, isIdle: () => Bo
   }
 
   /**
-   * Counts the remaining keys, and returns how many rows were added. To be called once. If the task is killed meanwhile, nothing
+   * Counts the remaining keys, and returns how many rows were added to each bin. To be called once. If the task is killed meanwhile, nothing
    * has changed.
    */
-  def settle(): RowCounts = synchronized {
+  def settle(): RowsByBin = synchronized {
     while (countSome()) Option(TaskContext.get()).foreach(_.killTaskIfInterrupted())
     close()
     added
@@ -136,7 +135,7 @@ private[binshift] final class QuickReplay(db: ReplayingRocksDB, isIdle: () => Bo
   /** Remembers a changed key. Returns false if there is no room for it. */
   private def note(key: Array[Byte], isThere: Boolean): Boolean = synchronized {
     if (before.isEmpty) {
-      internal = ColumnFamily.numbered(db, db.hasFamilies).filter(_.family.isInternal).map(_.prefix)
+      families = ColumnFamily.numbered(db, db.hasFamilies)
       before = Some(native.getSnapshot)
       read = before.map(new ReadOptions().setSnapshot(_).setFillCache(false))
     }
@@ -160,7 +159,10 @@ private[binshift] final class QuickReplay(db: ReplayingRocksDB, isIdle: () => Bo
       val entry = changed.firstEntry
       val wasThere = native.get(read.get, entry.getKey, NoBytes) != NativeRocksDB.NOT_FOUND
       val more = (if (entry.getValue) 1 else 0) - (if (wasThere) 1 else 0)
-      if (more != 0) added = added + RowCounts.of(isInternal(entry.getKey), more)
+      if (more != 0) {
+        val of = NumberedFamily.of(entry.getKey, families)
+        added.add(of.binOf(entry.getKey), RowCounts.of(of.family.isInternal, more))
+      }
       changed.pollFirstEntry()
       giveBack(entry.getKey.length + BytesOfKey)
       n += 1
@@ -172,8 +174,6 @@ private[binshift] final class QuickReplay(db: ReplayingRocksDB, isIdle: () => Bo
     bytes -= size
     Memory.addAndGet(-size)
   }
-
-  private def isInternal(key: Array[Byte]): Boolean = internal.exists(key.startsWith(_))
 }
 
 private[binshift] object QuickReplay {

@@ -1,6 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.recovery
 
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinnedFileManager, RocksDBFields}
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.BinnedFileManager
 
 /**
  * Keeps the number of a store's rows right after a replay that looked none up ([[QuickReplay]]). The number is known later, and
@@ -46,7 +46,7 @@ private[binshift] final class ReplayedRows(db: ReplayingRocksDB, isIdle: () => B
 
   /** Looks up the remaining keys, and corrects the number of rows. */
   def settle(): Unit = {
-    replay.foreach(r => RocksDBFields.setRows(db, RocksDBFields.rows(db) + r.settle()))
+    replay.foreach(r => db.counted(_ += r.settle()))
     replay = None
   }
 

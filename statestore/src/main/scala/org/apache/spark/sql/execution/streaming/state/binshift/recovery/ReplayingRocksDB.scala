@@ -37,7 +37,7 @@ private[binshift] abstract class ReplayingRocksDB(
 
   override def replayOf(version: Long): Option[BinnedFileManager.Replay] = replay.of(version)
 
-  override def partition: Int = partitionId
+  override def database: BinKeyedRocksDB = this
 
   /** The store's directory in the checkpoint. */
   def dfsRoot: String = arguments.dfsRootDir
@@ -56,6 +56,9 @@ private[recovery] final class PrivateRocksDB(
   override def commitVersion(forceSnapshot: Boolean): (Long, StateStoreCheckpointInfo) = unsupported("commit")
 
   override protected def replayHasAdopted(): Unit = ()
+
+  override def replayOf(version: Long): Option[BinnedFileManager.Replay] =
+    super.replayOf(version).orElse(Some(BinnedFileManager.BySpark))
 
   override protected def maintaining(work: => Unit): Unit = work
 

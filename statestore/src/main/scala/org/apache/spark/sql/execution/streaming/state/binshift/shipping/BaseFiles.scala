@@ -5,7 +5,8 @@ import java.io.File
 import scala.collection.mutable
 
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
-import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, KeyRows, NumberedFamily}
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.{KeyRows, NumberedFamily}
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{RowCounts, RowsByBin}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.{SstFile, SstFiles}
 import org.apache.spark.sql.execution.streaming.state.RocksDBConf
 
@@ -19,28 +20,30 @@ import org.apache.spark.sql.execution.streaming.state.RocksDBConf
 private[binshift] final class BaseFiles(dir: File, conf: RocksDBConf) extends AutoCloseable {
   private val writer = new SstFiles(dir, conf)
   private val files = mutable.Map.empty[Int, Vector[SstFile]].withDefaultValue(Vector.empty)
+  private val rows = mutable.Map.empty[Int, RowsByBin]
   /** The part and family of the rows that are being added, if any are. */
   private var openPart = 0
-  private var openFamily: Option[ColumnFamily] = None
+  private var openFamily: Option[NumberedFamily] = None
   /** Bytes of these rows, before compression. */
   private var openBytes = 0L
 
-  /** Adds a row. Rows of one part and family must be added one after the other, in the order of keys. */
-  def add(part: Int, family: ColumnFamily, key: Array[Byte], value: Array[Byte]): Unit = {
+  /** Adds a row with a native key. Rows of one part and family must be added one after the other, in the order of keys. */
+  def add(part: Int, family: NumberedFamily, key: Array[Byte], value: Array[Byte]): Unit = {
     if (part != openPart || !openFamily.contains(family)) {
       finishPart()
       openPart = part
       openFamily = Some(family)
     }
     writer.put(key, value)
+    rows.getOrElseUpdate(part, RowsByBin()).add(family.binOf(key), RowCounts.of(family.family.isInternal, 1))
     countOpen(openBytes + key.length + value.length)
   }
 
   /** Writes the added rows to a file, because all rows of the part have arrived. */
   def finishPart(): Unit = {
-    openFamily.foreach { family =>
+    openFamily.foreach { _ =>
       Faults.at("stage.file", openPart)
-      writer.finish(family.isInternal).foreach { file =>
+      writer.finish().foreach { file =>
         // Never counts both at a time, because other copies look at the sum.
         countOpen(0)
         ShippingThreads.stagedBytes.addAndGet(file.bytes)
@@ -56,17 +59,17 @@ private[binshift] final class BaseFiles(dir: File, conf: RocksDBConf) extends Au
     files.values.flatten.toSeq
   }
 
-  /** Hands over the files of a part's base to the caller. */
-  def take(part: Int): Seq[SstFile] = {
+  /** Hands over the files of a part's base to the caller, and says how many rows they have. */
+  def take(part: Int): (Seq[SstFile], RowsByBin) = {
     val taken = files.remove(part).getOrElse(Vector.empty)
     taken.foreach(f => ShippingThreads.stagedBytes.addAndGet(-f.bytes))
-    taken
+    (taken, rows.remove(part).getOrElse(RowsByBin()))
   }
 
   /** Writes a file of the changes of `bins`; `None` if there are none. */
   def write(families: Iterable[NumberedFamily], bins: Seq[Int], changes: BaseFiles.Changes): Option[SstFile] = {
     families.toSeq.sortBy(_.prefix)(KeyRows.Order).foreach(changes(_, bins)(writer.put, writer.delete))
-    writer.finish(isInternal = false)
+    writer.finish()
   }
 
   def discard(file: SstFile): Unit = file.file.delete()
@@ -76,7 +79,8 @@ private[binshift] final class BaseFiles(dir: File, conf: RocksDBConf) extends Au
     openFamily = None
     countOpen(0)
     writer.abandon()
-    files.keys.toSeq.foreach(take(_).foreach(discard))
+    files.keys.toSeq.foreach(take(_)._1.foreach(discard))
+    rows.clear()
   }
 
   override def close(): Unit = {

@@ -4,7 +4,6 @@ import org.rocksdb.{RocksDB => NativeRocksDB}
 
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{BinKeyCodec, NumberedFamily}
-import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
 
 /**
  * Reads the rows of bins from a version of a store and hands them to the writers of their new owners.
@@ -26,29 +25,23 @@ private[shipping] final class BinSender(
   /**
    * Sends bins of one part, a list for each new owner. Each family is read once for all of them, in the order of its keys, so that
    * no owner waits for another one.
-   *
-   * @return rows that were sent
    */
-  def send(part: Int, bins: Map[Int, Seq[Int]]): RowCounts = {
+  def send(part: Int, bins: Map[Int, Seq[Int]]): Unit = {
     val writerOf = for ((target, all) <- bins; bin <- all) yield bin -> writers(target)
-    RowCounts.sum(families.zipWithIndex.map { case (family, position) =>
+    families.zipWithIndex.foreach { case (family, position) =>
       val codec = BinKeyCodec.of(family.family.name)
       if (family.family.isReadInOrder) Faults.at("export.scan")
       each(family, writerOf.keys.toSeq) { (key, value) =>
         val stored = family.keyIn(key)
         writerOf(codec.binOf(stored)).write(part, position, stored, Faults.change("export.row", value))
       }
-    })
+    }
   }
 
-  private def each(family: NumberedFamily, bins: Seq[Int])(consume: (Array[Byte], Array[Byte]) => Unit): RowCounts = {
-    var n = 0L
+  private def each(family: NumberedFamily, bins: Seq[Int])(consume: (Array[Byte], Array[Byte]) => Unit): Unit =
     family.foreachRow(snapshot, snapshot.getDefaultColumnFamily, bins) { (key, value) =>
       required()
       consume(key, value)
-      n += 1
       bytesRead += key.length + value.length
     }
-    RowCounts.of(family.family.isInternal, n)
-  }
 }

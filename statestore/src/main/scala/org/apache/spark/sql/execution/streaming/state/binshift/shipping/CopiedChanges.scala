@@ -5,7 +5,7 @@ import java.io.File
 import scala.collection.mutable
 
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.NumberedFamily
-import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{RowCounts, RowsByBin}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage._
 import org.apache.spark.sql.execution.streaming.state.RecordType
 
@@ -27,7 +27,7 @@ private[binshift] final class CopiedChanges(
   import CopiedChanges._
 
   private val store = new StagingStore(dir, base.map(_.file))
-  private val rows = mutable.Map.empty[Int, RowCounts].withDefaultValue(RowCounts.Zero)
+  private val rows = mutable.Map.empty[Int, RowsByBin]
   /** By step, the files that were made for it. */
   private val written = mutable.Map.empty[Int, Written]
 
@@ -43,7 +43,7 @@ private[binshift] final class CopiedChanges(
     }
     store.change(native, after, written.get(step).map(_.since))
     val n = (if (kind == RecordType.DELETE_RECORD) 0 else 1) - before.size
-    rows(step) += RowCounts.of(family.family.isInternal, n)
+    rows.getOrElseUpdate(step, RowsByBin()).add(family.binOf(native), RowCounts.of(family.family.isInternal, n))
   }
 
   /** Writes those changes for `step` that are in no file yet; returns whether there were any. `bins` are the step's. */
@@ -62,14 +62,14 @@ private[binshift] final class CopiedChanges(
     }
   }
 
-  /** The files for `step`, of which later ones win over earlier ones, and the number of rows that they add. */
-  def take(step: Int, bins: Seq[Int]): (Seq[File], RowCounts) = {
+  /** The files for `step`, of which later ones win over earlier ones, and the number of rows that they add to each bin. */
+  def take(step: Int, bins: Seq[Int]): (Seq[File], RowsByBin) = {
     write(step, bins)
     val made = written.remove(step).fold(Vector.empty[SstFile]) { w =>
       w.since.close()
       w.files
     }
-    (made.map(_.file), rows.remove(step).getOrElse(RowCounts.Zero))
+    (made.map(_.file), rows.remove(step).getOrElse(RowsByBin()))
   }
 
   override def close(): Unit = {

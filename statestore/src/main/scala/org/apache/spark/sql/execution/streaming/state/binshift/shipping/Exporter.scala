@@ -14,7 +14,6 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.ColumnFamily
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.ShippingOrder
-import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{LaterCount, RowCounts}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.{RocksDBFields, WholeFiles}
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.util.Utils
@@ -50,24 +49,9 @@ private[binshift] final class Exporter(
   private val isReadInOrder = families.exists(_.family.isReadInOrder)
 
   private val madeAt = System.nanoTime()
-  private val mustSnapshot = RocksDBFields.mustSnapshot(db)
   @volatile private var isFirstEpochOver = false
   @volatile private var isCancelled = false
   @volatile private var isEnded = false
-  @volatile private var counts: Option[Map[Int, RowCounts]] = None
-
-  /** Rows sent, by step; `None` until all are sent. */
-  def rowsByStep: Option[Map[Int, RowCounts]] = counts
-
-  /** All rows that are sent. */
-  val sent: LaterCount = new LaterCount {
-    override def isOver: Boolean = isEnded
-    override def rows: Option[RowCounts] = counts.map(byStep => RowCounts.sum(byStep.values))
-    // On demand, rows are in both places until they have arrived.
-    override val expected: RowCounts =
-      if (order.isOnDemand) RowCounts.Zero
-      else RocksDBFields.rows(db).part(leaving.values.map(_.size).sum, db.binsOwned)
-  }
 
   /** On demand, new owners may ask for rows until the order is over, unless operators scan families in order. */
   private val rows = Option.when(order.isOnDemand && !isReadInOrder)(
@@ -135,18 +119,15 @@ private[binshift] final class Exporter(
     else ShippingThreads.onDemand.execute(() => run())
   }
 
-  /**
-   * Returns true if sending should wait for the new owners' first epoch. It must not wait if this store makes a snapshot in that
-   * epoch: the snapshot needs the number of rows that were sent, and would otherwise count them in the checkpoint.
-   */
-  private def isBehindRows: Boolean = rows.nonEmpty && !mustSnapshot && !isCancelled && !isFirstEpochOver &&
+  /** Returns true if sending should wait for the new owners' first epoch. */
+  private def isBehindRows: Boolean = rows.nonEmpty && !isCancelled && !isFirstEpochOver &&
     System.nanoTime() - madeAt < FirstEpochNs &&
     !leaving.keys.exists(target => ShipmentBlocks.isHere(ShipmentFormat.requestId(order.broadcast, store, target, 0)))
 
   private def run(): Unit = if (isStarted.compareAndSet(false, true)) {
     try {
       Faults.at("export.start", store.partitionId)
-      counts = Some(WholeFiles.reading(linked, db.conf)(send))
+      WholeFiles.reading(linked, db.conf)(send)
     } catch {
       case _: InterruptedException | _: Cancelled => logInfo(s"$store: order ${order.id} is cancelled")
       case NonFatal(e) => warn(e)
@@ -159,47 +140,42 @@ private[binshift] final class Exporter(
     logWarning(
       s"$store could not send its bins for order ${order.id}; their new owners read them from the checkpoint", e)
 
-  private def send(snapshot: NativeRocksDB): Map[Int, RowCounts] = {
+  private def send(snapshot: NativeRocksDB): Unit = {
     val writers = leaving.keys.map { target =>
       target -> new ShipmentFormat.Writer(order.base, attempt, families, chunks.chunkBytes, publish(target, _, _, _))
     }.toMap
     val sender = new BinSender(snapshot, families, writers, () => if (isCancelled) throw new Cancelled)
-    val rows =
-      if (order.isOnDemand && !isReadInOrder) sendOnDemand(sender, writers)
-      else if (order.isOnDemand) sendTogether(sender, writers)
-      else sendByStep(sender)
+    if (order.isOnDemand && !isReadInOrder) sendOnDemand(sender, writers)
+    else if (order.isOnDemand) sendTogether(sender, writers)
+    else sendByStep(sender)
     writers.values.foreach(_.close())
-    rows
   }
 
-  private def sendByStep(sender: BinSender): Map[Int, RowCounts] =
-    leaving.values.flatten.map(_.step).toSeq.distinct.sorted.map { step =>
-      val bins = leaving.view.mapValues(_.filter(_.step == step).map(_.bin)).filter(_._2.nonEmpty).toMap
-      step -> sender.send(step, bins)
-    }.toMap
+  private def sendByStep(sender: BinSender): Unit =
+    leaving.values.flatten.map(_.step).toSeq.distinct.sorted.foreach { step =>
+      sender.send(step, leaving.view.mapValues(_.filter(_.step == step).map(_.bin)).filter(_._2.nonEmpty).toMap)
+    }
 
   /**
    * Sends all bins at once. Sending some of them would cost a look through each family that is read in order. Operators with such
    * families scan one in each epoch anyway, and that waits for all bins.
    */
-  private def sendTogether(sender: BinSender, writers: Map[Int, ShipmentFormat.Writer]): Map[Int, RowCounts] = {
-    val sent = sender.send(order.firstStep, waiting.toMap)
+  private def sendTogether(sender: BinSender, writers: Map[Int, ShipmentFormat.Writer]): Unit = {
+    sender.send(order.firstStep, waiting.toMap)
     waiting.foreach { case (target, bins) => writers(target).endPart(order.firstStep, bins) }
-    Map(order.firstStep -> sent)
   }
 
   /**
    * Sends a bin at once if its new owner asks for it, together with others. The more often that owner has asked, the more bins go
    * together, because it seems to touch many bins in an epoch. The rest follow at the pace of background work.
    */
-  private def sendOnDemand(sender: BinSender, writers: Map[Int, ShipmentFormat.Writer]): Map[Int, RowCounts] = {
+  private def sendOnDemand(sender: BinSender, writers: Map[Int, ShipmentFormat.Writer]): Unit = {
     val asked = mutable.Map.empty[Int, Int].withDefaultValue(0)
     var parts = 0
-    var sent = RowCounts.Zero
     // Bins that have been sent in a part that isn't complete yet.
     var open: Option[OpenPart] = None
     def send(target: Int, part: Int, bins: Seq[Int]): Unit = {
-      sent += sender.send(part, Map(target -> bins))
+      sender.send(part, Map(target -> bins))
       val left = waiting(target).diff(bins)
       if (left.isEmpty) waiting -= target else waiting(target) = left
     }
@@ -240,7 +216,6 @@ private[binshift] final class Exporter(
         } else Thread.sleep(PollMs)
       }
     }
-    Map(order.firstStep -> sent)
   }
 
   private def request(target: Int, index: Int): Option[Int] = {

@@ -7,8 +7,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.CommittedFile
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.ColumnFamily
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRouting, ShippedBin, ShippingHint, ShippingOrder}
-import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{DepartingRows, LaterCount, RowCounts}
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.{RocksDBArguments, RocksDBFields}
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.RocksDBArguments
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.util.Utils
 
@@ -30,10 +29,7 @@ private[shipping] final class OrderPart(
   private var isDue = false
   private var exporter: Option[Exporter] = None
   private var splitting: Option[SplitSource] = None
-  private var departing: Option[DepartingRows] = None
   private var staged: Option[StagedBins] = None
-
-  def counts: Option[DepartingRows] = departing
 
   /** True if a prepared step takes effect at the next epoch, and bins arrive here or leave with it. */
   def isDueHere: Boolean = isDue && order.isAhead && (arriving.values ++ leaving.values).exists(_.exists(_.step == next))
@@ -46,14 +42,12 @@ private[shipping] final class OrderPart(
   def onLoad(epoch: Long, hint: ShippingHint): Unit = {
     next = hint.next
     isDue = hint.isDue
-    departing.foreach(_.onLoad(epoch))
     exporter.foreach(_.onLoad(epoch))
     if (hasFamilies) stageFrom(epoch)
     staged.foreach(_.begin(epoch, hint.next, Option.when(hint.isDue)(hint.next)))
   }
 
   def onCommit(version: Long, checkpointId: Option[String]): Unit = {
-    departing.foreach(_.onCommit(version))
     if (version == order.base && (leaving.nonEmpty || splits.nonEmpty)) {
       Faults.at("export.begin", store.partitionId)
       // Read at once, because another attempt of the task may replace the file.
@@ -63,7 +57,6 @@ private[shipping] final class OrderPart(
       splitting.foreach(_.close())
       splitting = Option.when(splits.nonEmpty)(new SplitSource(store, order, attempt, db, arguments.useColumnFamilies))
       exporter = Option.when(leaving.nonEmpty)(new Exporter(store, rows, attempt, conf, db, arguments.useColumnFamilies))
-      departing = Option.when(leaving.nonEmpty)(new DepartingRows(rows, leaving.values.flatten))
     }
     stageFrom(version)
   }
@@ -88,19 +81,6 @@ private[shipping] final class OrderPart(
     order.isOnDemand && arriving.getOrElse(source, Nil).map(_.bin).sorted == bins.sorted
   }
 
-  /**
-   * The counters for rows of `bins`, all of which leave at the base, on demand or with whole files. Each counts some of the bins.
-   */
-  def leavingUncounted(bins: Seq[Int]): Option[Seq[CountedLater]] = {
-    val sent = exporter.map(e => CountedLater(leaving.values.flatten.map(_.bin).toSeq, e.sent, order.isOnDemand))
-    // A snapshot would not wait for rows that are counted in the background.
-    val split = splitting.filterNot(_ => RocksDBFields.mustSnapshot(db)).flatMap(_.left)
-      .map(CountedLater(splits.values.flatten.toSeq, _, isOnDemand = false))
-    val counts = sent.toSeq ++ split
-    Option.when((order.isOnDemand || split.nonEmpty) &&
-      counts.nonEmpty && counts.flatMap(_.bins).sorted == bins.sorted)(counts)
-  }
-
   /** The files with which this store begins at `version`, with `bins` of `source`, if they are on this executor. */
   def split(version: Long, source: Int, bins: Seq[Int]): Option[SplitOffer] = {
     def committed = CommittedFile.attempt(
@@ -117,18 +97,6 @@ private[shipping] final class OrderPart(
 
   /** True if some family is read in order. Operators with such families scan one in each epoch, so rows by key don't help them. */
   private def isReadInOrder: Boolean = ColumnFamily.of(db, arguments.useColumnFamilies).exists(_.isReadInOrder)
-
-  /**
-   * The number of rows of `bins`, all of which leave at `version`, if they were counted. On demand, rows are counted as they are
-   * sent; see [[leavingUncounted]].
-   */
-  def departed(version: Long, bins: Seq[Int]): Option[RowCounts] =
-    for {
-      step <- stepOf(leaving.values.flatten.toSeq, bins) if !order.isOnDemand
-      sent <- exporter.flatMap(_.rowsByStep)
-      counted <- departing
-      since <- counted.since(step, version)
-    } yield sent.getOrElse(step, RowCounts.Zero) + since
 
   /** Closes everything, even if closing some of it fails. */
   def close(): Unit = {
@@ -169,6 +137,3 @@ private[shipping] final class OrderPart(
       staged = Some(new StagedBins(dir, conf, rows, copies, clients, routing))
     }
 }
-
-/** Bins that have left, and the counter of their rows. */
-private[binshift] final case class CountedLater(bins: Seq[Int], count: LaterCount, isOnDemand: Boolean)

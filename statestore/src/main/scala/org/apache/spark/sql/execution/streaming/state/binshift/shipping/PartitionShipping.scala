@@ -4,7 +4,6 @@ import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRouting, ShippingHint}
-import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{DepartingRows, RowCounts}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.RocksDBArguments
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 
@@ -22,13 +21,9 @@ private[binshift] final class PartitionShipping(
     conf: BackgroundConf) extends Logging {
 
   private var parts = Seq.empty[OrderPart]
-  private var counts: Option[DepartingRows] = None
   @volatile private var needed: Option[Long] = None
   private val times =
     new TaskTimes(CopyPace.here, () => ShippingThreads.copiedBytes.get, () => System.nanoTime())
-
-  /** Counts writes to bins that are about to leave. Null if there are none, because each write reads it. */
-  def departing: DepartingRows = counts.orNull
 
   /** Called before the database changes or is closed. */
   def awaitLinks(): Unit = parts.foreach(_.awaitLinks())
@@ -48,27 +43,20 @@ private[binshift] final class PartitionShipping(
     val fresh = hints.filterNot(h => kept.exists(_.order.id == h.order))
     parts = kept ++ fresh.flatMap(open)
     parts = parts.filter(p => attempt(p)(p.onLoad(epoch, hints.find(_.order == p.order.id).get)))
-    counts = DepartingRows.fed(parts.flatMap(_.counts))
   }
 
   /** @param checkpointId id of the commit under checkpoint format 2 */
   def onCommit(version: Long, checkpointId: Option[String]): Unit = {
     if (parts.exists(_.order.isOnDemand)) times.forget()
     times.end()
-    if (parts.nonEmpty) {
-      parts = parts.filter(p => attempt(p)(p.onCommit(version, checkpointId)))
-      counts = DepartingRows.fed(parts.flatMap(_.counts))
-    }
+    parts = parts.filter(p => attempt(p)(p.onCommit(version, checkpointId)))
   }
 
   /** True if bins arrive here or leave at the next epoch, by a step that was prepared. */
   def isStepNext: Boolean = parts.exists(_.isDueHere)
 
-  /**
-   * Called when rows have changed without being counted, or when the loaded version may come from another attempt than the
-   * counted one.
-   */
-  def invalidateCounts(): Unit = parts.flatMap(_.counts).foreach(_.invalidate())
+  /** Called when a switch begins. The time of its task isn't comparable with others. */
+  def onSwitch(): Unit = times.forget()
 
   private def isConcerned: Boolean = parts.nonEmpty || needed.nonEmpty
 
@@ -127,42 +115,23 @@ private[binshift] final class PartitionShipping(
   private def serving(version: Long): Iterator[OrderPart] = parts.iterator.filter(_.order.serves(version))
 
   /** The copy of `bins`, which come from `source` with the switch at `version`, and their step. */
-  def find(version: Long, source: Int, bins: Seq[Int]): Option[(StagedCopy, Int)] = {
-    // The time of this task isn't comparable with others, because it makes a switch.
-    times.forget()
+  def find(version: Long, source: Int, bins: Seq[Int]): Option[(StagedCopy, Int)] =
     serving(version).flatMap(_.find(source, bins)).nextOption()
-  }
 
   /** The copies through which `bins` come on demand, if they do so from `source` with the switch at `version`. */
   def onDemand(version: Long, source: Int, bins: Seq[Int]): Option[StagedBins] =
     serving(version).flatMap(_.onDemand(source, bins)).nextOption()
 
-  /**
-   * The counters for rows of `bins`, all of which leave at `version`, on demand or with whole files. Each counts some of the
-   * bins.
-   */
-  def leavingUncounted(version: Long, bins: Seq[Int]): Option[Seq[CountedLater]] =
-    serving(version).flatMap(_.leavingUncounted(bins)).nextOption()
-
   /** The files with which this store begins at `version`, with `bins` of `source`, if they are on this executor. */
-  def split(version: Long, source: Int, bins: Seq[Int]): Option[SplitOffer] = {
-    times.forget()
+  def split(version: Long, source: Int, bins: Seq[Int]): Option[SplitOffer] =
     serving(version).flatMap(_.split(version, source, bins)).nextOption()
-  }
 
   /** True if this store, which is empty, begins with the files of `source` at `version`, with `bins` as its own. */
   def isSplit(version: Long, source: Int, bins: Seq[Int]): Boolean = serving(version).exists(_.isSplit(source, bins))
 
-  /** The number of rows of `bins`, all of which leave at `version`, if they were counted. */
-  def departed(version: Long, bins: Seq[Int]): Option[RowCounts] = {
-    times.forget()
-    serving(version).flatMap(_.departed(version, bins)).nextOption()
-  }
-
   def close(): Unit = {
     parts.foreach(_.close())
     parts = Nil
-    counts = None
     needed = None
   }
 }

@@ -27,9 +27,6 @@ private[binshift] object ShippingThreads {
   /** One thread per store that gives bins away on demand, because new owners wait for each of these stores. */
   lazy val onDemand: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("binshift-on-demand", MaxWaiting)
 
-  /** Counts rows of files as fast as one core can, because snapshots wait for the numbers. */
-  lazy val counts: ThreadPoolExecutor = ThreadUtils.newDaemonFixedThreadPool(1, "binshift-count")
-
   /** Notes the rows of bins that are audited. No database can be closed while it has the snapshot from which they are read. */
   lazy val notes: ThreadPoolExecutor = ThreadUtils.newDaemonFixedThreadPool(1, "binshift-audit-notes")
 

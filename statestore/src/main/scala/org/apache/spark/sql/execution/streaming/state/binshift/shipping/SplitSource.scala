@@ -11,7 +11,7 @@ import org.apache.spark.sql.execution.streaming.state.{RocksDBCheckpointMetadata
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.ColumnFamily
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.ShippingOrder
-import org.apache.spark.sql.execution.streaming.state.binshift.statistics.LaterCount
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowsByBin
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinnedFileManager, RocksDBFields, WholeFiles}
 import org.apache.spark.util.Utils
 
@@ -20,7 +20,7 @@ import org.apache.spark.util.Utils
  * with the files and drops the bins that belong to others, so no row has to be read.
  *
  * It is created on the task's thread right after the commit. The files are linked in the background, like those of an
- * [[Exporter]]. After that, the rows that leave are counted. Both sides need the numbers, but nobody waits for them.
+ * [[Exporter]].
  *
  * @param attempt identifies the commit of the files, see [[CommittedFile]]
  */
@@ -32,9 +32,7 @@ private[shipping] final class SplitSource(
   private val leaving = order.splitsOf(store.partitionId)
   private val dir = new File(db.localRootDir.getParentFile, s"binshift-split-${UUID.randomUUID()}")
   private val files = WholeFiles(
-    new File(dir, "linked"), ColumnFamily.numbered(db, useColumnFamilies), RocksDBFields.rows(db))
-  private val counting = new LinkedCount(files, db.binsOwned, leaving, db.conf, () => removeIfUnused(_.isCounting = false))
-  private var isCounting = false
+    new File(dir, "linked"), ColumnFamily.numbered(db, useColumnFamilies), db.rowsOfBins.of(leaving.values.flatten))
   private var isOpen = true
 
   private val links = {
@@ -46,24 +44,13 @@ private[shipping] final class SplitSource(
   /** Returns when the database may change or be closed. Works on an interrupted thread, too. */
   def awaitLinks(): Unit = links.handle[Unit]((_, _) => ()).join()
 
-  /** The count of leaving rows, or `None` if they are not counted. Known once the links are made or have failed. */
-  def left: Option[LaterCount] = {
-    val counts = leaving.keys.toSeq.map(counting.rowsOf)
-    Option.when(counts.forall(c => !c.isOver || c.rows.nonEmpty))(LaterCount.sum(counts))
-  }
-
-  /** Ends the offer; counting continues. */
+  /** Ends the offer. */
   def close(): Unit = {
     awaitLinks()
     here.remove(Key(order.broadcast, store), this)
-    removeIfUnused(_.isOpen = false)
-  }
-
-  private def removeIfUnused(change: SplitSource => Unit): Unit = synchronized {
-    change(this)
-    if (!isOpen && !isCounting) {
-      try Utils.deleteRecursively(dir)
-      catch { case NonFatal(e) => logWarning(s"$dir could not be deleted; it goes with the executor", e) }
+    synchronized {
+      isOpen = false
+      Utils.tryLogNonFatalError(Utils.deleteRecursively(dir))
     }
   }
 
@@ -79,25 +66,19 @@ private[shipping] final class SplitSource(
       Faults.at("split.link", store.partitionId)
       Utils.createDirectory(dir)
       WholeFiles.link(native, files.dir)
-      synchronized { isCounting = true }
-      counting.begin()
     } catch {
-      case e: Throwable =>
+      case NonFatal(e) =>
         logWarning(s"the files of $store could not be linked for order ${order.id}; its bins are read from the checkpoint", e)
-        counting.abandon()
-        removeIfUnused(_.isCounting = false)
         throw e
     }
 
   private final class Offer(target: Int) extends SplitOffer {
-    override def files: WholeFiles = SplitSource.this.files
+    override val files: WholeFiles = SplitSource.this.files.copy(rows = SplitSource.this.files.rows.of(leaving(target)))
 
     override def into(dir: File): Unit = SplitSource.this.synchronized {
       if (!isOpen) throw new Cancelled
       files.into(dir)
     }
-
-    override val foreign: LaterCount = counting.allBut(target)
   }
 }
 
@@ -123,6 +104,5 @@ private[binshift] trait SplitOffer extends BinnedFileManager.Beginning {
 
   final override def metadata: RocksDBCheckpointMetadata = files.metadata
 
-  /** The number of rows in bins that don't belong to the new partition. */
-  def foreign: LaterCount
+  final override def rows: RowsByBin = files.rows
 }

@@ -11,7 +11,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, Fa
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.CommittedFile
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.NumberedFamily
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRouting, ShippedBin, ShippingOrder}
-import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowsByBin
 import org.apache.spark.sql.execution.streaming.state.binshift.storage._
 import org.apache.spark.sql.execution.streaming.state.{RecordType, StateStoreId}
 import org.apache.spark.util.Utils
@@ -163,9 +163,9 @@ private[binshift] final class StagedCopy(
     if (isHere) parts.handOver(step)
     var taken: Option[TakenCopy] = None
     if (isHere) guarded {
-      val (later, more) = changes.fold((Seq.empty[File], RowCounts.Zero))(_.take(step, parts.binsOf(step)))
-      val base = files.take(step)
-      taken = Some(TakenCopy(base.map(_.file), later, base.foldLeft(more)(_ + _.rows), equalTo))
+      val (later, more) = changes.fold((Seq.empty[File], RowsByBin()))(_.take(step, parts.binsOf(step)))
+      val (base, rows) = files.take(step)
+      taken = Some(TakenCopy(base.map(_.file), later, RowsByBin.sum(Seq(rows, more)), equalTo))
       if (parts.binsLeft.isEmpty) releaseChanges()
       true
     }
@@ -184,8 +184,8 @@ private[binshift] final class StagedCopy(
             arguments))) && (state == Fetching || state == Fetched || state == Staged)
       if (!isUsable) Nil
       else parts.handOverReady { (part, bins) =>
-        val base = files.take(part)
-        (bins, TakenCopy(base.map(_.file), Nil, base.foldLeft(RowCounts.Zero)(_ + _.rows), equalTo))
+        val (base, rows) = files.take(part)
+        (bins, TakenCopy(base.map(_.file), Nil, rows, equalTo))
       }
     }
 
@@ -379,7 +379,7 @@ private[binshift] final class StagedCopy(
 
   private def add(part: Int, theirs: NumberedFamily, key: Array[Byte], value: Array[Byte]): Unit = {
     val family = mapping.here(theirs)
-    files.add(part, family.family, family.nativeKey(key), value)
+    files.add(part, family, family.nativeKey(key), value)
     bytes += key.length + value.length
     if (ShippingThreads.stagedBytes.get > conf.maxStagedBytes) {
       throw new IllegalStateException(s"the copies on this executor would take more than ${conf.maxStagedBytes} bytes; raise " +

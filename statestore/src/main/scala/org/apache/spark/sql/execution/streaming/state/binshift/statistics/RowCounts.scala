@@ -3,11 +3,8 @@ package org.apache.spark.sql.execution.streaming.state.binshift.statistics
 /** Rows of families that users see, and of families that Spark keeps for itself. */
 private[sql] final case class RowCounts(rows: Long, internal: Long) {
   def +(o: RowCounts): RowCounts = RowCounts(rows + o.rows, internal + o.internal)
+  def all: Long = rows + internal
   def -(o: RowCounts): RowCounts = RowCounts(rows - o.rows, internal - o.internal)
-
-  /** The rows of `bins` out of `all` bins, assuming that each bin has equally many. */
-  def part(bins: Int, all: Int): RowCounts =
-    RowCounts(rows * bins / math.max(all, 1), internal * bins / math.max(all, 1))
 }
 
 private[sql] object RowCounts {

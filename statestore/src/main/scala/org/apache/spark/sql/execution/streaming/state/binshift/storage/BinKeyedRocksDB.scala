@@ -6,10 +6,10 @@ import java.util.UUID
 import org.apache.hadoop.conf.Configuration
 
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults}
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{BinKeyCodec, ColumnFamily}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingTable
-import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{BinCounts, DepartingRows}
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{BinCounts, RowCounts, RowsByBin}
 import org.apache.spark.util.NextIterator
 
 /**
@@ -40,6 +40,8 @@ private[binshift] abstract class BinKeyedRocksDB(
 
   protected final def partitionId: Int = arguments.partitionId
 
+  def partition: Int = partitionId
+
   /** True if rows are in several column families. */
   def hasFamilies: Boolean = arguments.useColumnFamilies
 
@@ -58,8 +60,63 @@ private[binshift] abstract class BinKeyedRocksDB(
   /** How often `bin` was looked up or written at the loaded version. */
   def touches(bin: Int): Long = if (counts == null) 0 else counts.touches(bin)
 
-  /** Counts writes to bins that are about to leave; null if there are none. On the write path. */
-  protected def departing: DepartingRows = null
+  /**
+   * How many rows each bin has in the database. The numbers begin with those of a snapshot ([[SnapshotRows]]), and each way in which rows
+   * come, change or leave counts them by bin, so they always add up to Spark's counters. Only rows that a replay has yet to look up are
+   * missing in both ([[QuickReplay]]).
+   */
+  val rowsByBin = new RowsByBin
+  private var isCounted = true
+
+  /** Called when a load begins with a snapshot. `rows` are those of its bins, if it says how many they are. */
+  def countFrom(rows: Option[RowsByBin]): Unit = {
+    rowsByBin.clear()
+    rows.foreach(rowsByBin += _)
+    isCounted = rows.isDefined
+  }
+
+  /** Changes the numbers of rows of bins, because rows came or left without Spark's knowledge. */
+  def counted(change: RowsByBin => Unit): Unit = {
+    val before = rowsByBin.total
+    change(rowsByBin)
+    // Only what has changed: if the two ever disagreed, the next snapshot's numbers would not add up, and a load would count again.
+    RocksDBFields.setRows(this, RocksDBFields.rows(this) + (rowsByBin.total - before))
+  }
+
+  /** Runs `write`, which changes a row of `ofBin` whose key is in its stored form, and counts what it adds. */
+  def counting(ofBin: => Int)(write: => Unit): Unit = {
+    val before = RocksDBFields.rows(this)
+    write
+    countSince(before, ofBin)
+  }
+
+  /** Counts what was added to a row of `ofBin` since there were `before` rows. */
+  def countSince(before: RowCounts, ofBin: => Int): Unit = {
+    val added = RocksDBFields.rows(this) - before
+    if (added != RowCounts.Zero) rowsByBin.add(ofBin, added)
+  }
+
+  /**
+   * Counts the rows if the snapshot that was loaded doesn't say how many each bin has: one of Spark's own provider, of an older
+   * binshift, or of a time when rows weren't counted. Returns whether it had to. Spark does the same if a snapshot lacks its number.
+   */
+  def countIfUnknown(of: Seq[Int] = 0 until BinKeyCodec.MaxBins): Boolean = {
+    val isUnknown = !isCounted && conf.trackTotalNumberOfRows
+    if (isUnknown) countAll(of)
+    isUnknown
+  }
+
+  protected final def countAll(of: Seq[Int] = 0 until BinKeyCodec.MaxBins): Unit = if (conf.trackTotalNumberOfRows) {
+    Faults.at("rows.count", partitionId)
+    val native = RocksDBFields.native(this)
+    val found = RowsByBin(ColumnFamily.numbered(this, hasFamilies).flatMap { family =>
+      val rows = new Array[Long](BinKeyCodec.MaxBins)
+      family.foreachRow(native, native.getDefaultColumnFamily, of)((key, _) => rows(family.binOf(key)) += 1)
+      rows.iterator.zipWithIndex.collect { case (n, bin) if n > 0 => bin -> RowCounts.of(family.family.isInternal, n) }
+    })
+    countFrom(Some(found))
+    RocksDBFields.setRows(this, found.total)
+  }
 
   /** True if keys are given and returned in their stored form, as they are while Spark replays and while bins are moved. */
   private var raw = false
@@ -212,8 +269,7 @@ private[binshift] abstract class BinKeyedRocksDB(
       write(k)
       val rows = RocksDBFields.rows(this, form.isInternal) - before
       counts.wrote(bin, rows, form.isInternal, bytes, appended)
-      val departs = departing
-      if (departs != null) departs.add(bin, rows, form.isInternal)
+      if (rows != 0) rowsByBin.add(bin, RowCounts.of(form.isInternal, rows))
     }
 
   private def notOwned(): BinshiftException =

@@ -9,10 +9,9 @@ import scala.util.control.NonFatal
 import org.rocksdb.{IngestExternalFileOptions, RocksDB => NativeRocksDB, WriteOptions}
 
 import org.apache.spark.TaskKilledException
-import org.apache.spark.sql.execution.streaming.state.RocksDB
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, NumberedFamily}
-import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowsByBin
 
 /**
  * Removes and adds whole bins of a loaded database: as ranges of keys, and as files, which costs next to nothing per row. In families
@@ -20,68 +19,53 @@ import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCou
  *
  * Keys are in their stored form, and no changelog is open. Used by the thread that has the store.
  */
-private[binshift] final class BinRows(db: RocksDB, useColumnFamilies: Boolean) {
-  /** The number of rows of `bins`, which are scanned for this; zero if rows are not counted at all. */
-  def count(bins: Seq[Int]): RowCounts = countIn(families, bins)
-
+private[binshift] final class BinRows(db: BinKeyedRocksDB, useColumnFamilies: Boolean) {
   /**
-   * Drops `bins` from all families, which are scanned to count their rows.
+   * Drops `bins` from all families.
    *
    * @param isEmpty other bins that have no rows here, which ranges may include
    */
   def remove(bins: Seq[Int], isEmpty: Int => Boolean): Unit = if (bins.nonEmpty) {
     val (ordered, others) = families.partition(_.family.isReadInOrder)
-    val before = RocksDBFields.rows(db)
-    val rows = countIn(others, bins)
-    val removed = writing { options =>
+    writing { options =>
       dropRanges(others, bins, isEmpty, options)
-      RowCounts.sum(ordered.map(removeEach(_, bins, options)))
+      ordered.foreach(removeEach(_, bins, options))
     }
-    RocksDBFields.setRows(db, before - rows - removed)
+    db.counted(_.drop(bins))
   }
 
   /**
-   * Drops `bins` from families in which they are ranges. Their rows in other families stay.
+   * Drops `bins` from families in which they are ranges. Their rows in other families stay, but don't count any more.
    *
    * @param isEmpty other bins that have no rows here, which ranges may include
-   * @param rows    how many rows they have, in all families
    */
-  def dropRanges(bins: Seq[Int], isEmpty: Int => Boolean, rows: RowCounts): Unit = {
-    val before = RocksDBFields.rows(db)
+  def dropRanges(bins: Seq[Int], isEmpty: Int => Boolean): Unit = {
     writing(dropRanges(families.filterNot(_.family.isReadInOrder), bins, isEmpty, _))
-    RocksDBFields.setRows(db, before - rows)
+    db.counted(_.drop(bins))
   }
 
   /**
    * Runs `bring`, which brings rows of `bins`. There must be none before, because the bins belong to another partition, or were
    * dropped. If it fails, its rows are dropped again, and `otherwise` is run. If the task is killed, neither is done.
    */
-  def bringOrElse[T](bins: Seq[Int])(bring: => T)(otherwise: Throwable => T): T = {
-    val before = RocksDBFields.rows(db)
+  def bringOrElse[T](bins: Seq[Int])(bring: => T)(otherwise: Throwable => T): T =
     try bring
     catch {
       case e @ (_: TaskKilledException | _: ClosedByInterruptException) => throw e
       case NonFatal(e) =>
         remove(bins, _ => false)
-        RocksDBFields.setRows(db, before)
         otherwise(e)
     }
-  }
 
   /** Ingests files, which moves them. Files of one group don't overlap, and later groups win over earlier ones. */
-  def takeIn(groups: Seq[Seq[File]], rows: RowCounts): Unit = {
-    val before = RocksDBFields.rows(db)
+  def takeIn(groups: Seq[Seq[File]], rows: RowsByBin): Unit = {
     ingest(groups)
-    RocksDBFields.setRows(db, before + rows)
+    db.counted(_ += rows)
   }
 
   private def native: NativeRocksDB = RocksDBFields.native(db)
 
   private def families: Seq[NumberedFamily] = ColumnFamily.numbered(db, useColumnFamilies)
-
-  private def countIn(families: Seq[NumberedFamily], bins: Seq[Int]): RowCounts =
-    if (!db.conf.trackTotalNumberOfRows || bins.isEmpty) RowCounts.Zero
-    else RowCounts.sum(families.map(BinRows.eachOf(native, _, bins)(_ => ())))
 
   private def dropRanges(
       ranged: Seq[NumberedFamily], bins: Seq[Int], isEmpty: Int => Boolean, options: WriteOptions): Unit =
@@ -93,26 +77,14 @@ private[binshift] final class BinRows(db: RocksDB, useColumnFamilies: Boolean) {
     finally options.close()
   }
 
-  private def removeEach(family: NumberedFamily, bins: Seq[Int], options: WriteOptions): RowCounts = {
+  private def removeEach(family: NumberedFamily, bins: Seq[Int], options: WriteOptions): Unit = {
     Faults.at("switch.scan")
-    BinRows.eachOf(native, family, bins)(native.delete(options, _))
+    family.foreachRow(native, native.getDefaultColumnFamily, bins)((key, _) => native.delete(options, key))
   }
 
   private def ingest(groups: Seq[Seq[File]]): Unit = {
     val options = new IngestExternalFileOptions().setMoveFiles(true)
     try groups.filter(_.nonEmpty).foreach(files => native.ingestExternalFile(files.map(_.getPath).asJava, options))
     finally options.close()
-  }
-}
-
-private[binshift] object BinRows {
-  /** Calls `consume` with each native key of `bins`, and returns how many there are. */
-  def eachOf(native: NativeRocksDB, family: NumberedFamily, bins: Seq[Int])(consume: Array[Byte] => Unit): RowCounts = {
-    var rows = 0L
-    family.foreachRow(native, native.getDefaultColumnFamily, bins) { (key, _) =>
-      consume(key)
-      rows += 1
-    }
-    RowCounts.of(family.family.isInternal, rows)
   }
 }

@@ -10,19 +10,22 @@ import org.apache.hadoop.fs.Path
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.VersionFile
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowsByBin
 import org.apache.spark.util.Utils
 
 /**
  * Manages the checkpoint files of one binned partition. It differs from Spark's file manager, and from [[WarmFileManager]], in
- * three more ways.
+ * four more ways.
  *
  *  - Changelogs don't contain the rows that switches adopted or released. When a changelog is replayed, the rows that its version
  *    takes from other partitions come before its records (`replayOf`).
  *  - Files that recoveries read are kept (`RetainedVersions`).
  *  - A private copy fetches only those files of a snapshot that contain wanted bins.
+ *  - Snapshots say how many rows each bin has ([[SnapshotRows]]).
  *
  * Relies on Spark: a replay opens the changelogs one by one, in order, through `getChangelogReader`, and iterates each before it
- * opens the next. A reader that is only asked for its lineage isn't iterated.
+ * opens the next. A reader that is only asked for its lineage isn't iterated. A commit that makes a snapshot lists the files of the
+ * snapshot's directory with `listRocksDBFiles` before anybody can upload it.
  *
  * The constructor of `RocksDB` creates it, which is why the `binding` comes later.
  */
@@ -41,6 +44,8 @@ private[binshift] final class BinnedFileManager(
   @volatile private var binding: Option[BinnedFileManager.Binding] = None
   private var beginning: Option[BinnedFileManager.Beginning] = None
   private var snapshot = (0L, Option.empty[String])
+  /** The thread that commits, and the rows that a snapshot of the commit has. */
+  @volatile private var committing = Option.empty[(Thread, RowsByBin)]
 
   def bind(to: BinnedFileManager.Binding): Unit = binding = Some(to)
 
@@ -54,10 +59,22 @@ private[binshift] final class BinnedFileManager(
     finally beginning = None
   }
 
+  /** Runs `commit`. If it makes a snapshot, that says that the store has `rows`. */
+  def committing[T](rows: RowsByBin)(commit: => T): T = {
+    committing = Some(Thread.currentThread -> rows)
+    try commit
+    finally committing = None
+  }
+
+  override def listRocksDBFiles(localDir: File): (Seq[File], Seq[File]) = {
+    committing.foreach { case (thread, rows) => if (thread eq Thread.currentThread) SnapshotRows.write(localDir, rows) }
+    super.listRocksDBFiles(localDir)
+  }
+
   override def getChangelogReader(version: Long, checkpointUniqueId: Option[String]): StateStoreChangelogReader = {
     val changes = super.getChangelogReader(version, checkpointUniqueId)
     val replay = if (beginning.isDefined) Some(BinnedFileManager.Nothing) else binding.flatMap(_.replayOf(version))
-    replay.fold(changes)(new ReplayedChanges(changes, _, new Path(dfsRootDir), hadoopConf))
+    replay.fold(changes)(new ReplayedChanges(changes, _, binding.get.database, new Path(dfsRootDir), hadoopConf))
   }
 
   override def loadCheckpointFromDfs(
@@ -71,7 +88,7 @@ private[binshift] final class BinnedFileManager(
       case None => whole
       case Some(bins) =>
         val zip = new Path(dfsRootDir, VersionFile.name(version, checkpointUniqueId, VersionFile.Snapshot))
-        try PartialSnapshot.fetch(zip, localDir, bins, binding.fold(Faults.AnyPartition)(_.partition), hadoopConf)
+        try PartialSnapshot.fetch(zip, localDir, bins, binding.fold(Faults.AnyPartition)(_.database.partition), hadoopConf)
         catch {
           case NonFatal(e) =>
             logWarning(s"$zip could not be fetched in part, and is fetched as a whole", e)
@@ -82,6 +99,9 @@ private[binshift] final class BinnedFileManager(
     }
     val metadata = beginning.fold(wanted)(begin(_, localDir, rocksDBFileMapping))
     snapshot = (version, checkpointUniqueId)
+    val rows = beginning.map(_.rows)
+      .orElse(if (version > 0) SnapshotRows.take(localDir, metadata) else Some(RowsByBin()))
+    binding.foreach(_.database.countFrom(rows))
     metadata
   }
 
@@ -119,7 +139,8 @@ private[binshift] object BinnedFileManager {
     def beginsAnew(): Unit
 
     /**
-     * Returns what the replay of the changelog of `version` needs besides the changelog's records; `None` if it needs nothing.
+     * Returns what the replay of the changelog of `version` needs besides the changelog's records; `None` if it needs nothing,
+     * and the records aren't counted by bin either.
      */
     def replayOf(version: Long): Option[Replay]
 
@@ -129,7 +150,8 @@ private[binshift] object BinnedFileManager {
     /** Decides which files are kept if Spark retains `retain` versions; `None` if all are. Called by maintenance threads. */
     def keptFrom(retain: Int): Option[Kept]
 
-    def partition: Int
+    /** The database that is loaded. */
+    def database: BinKeyedRocksDB
   }
 
   /**
@@ -144,6 +166,9 @@ private[binshift] object BinnedFileManager {
     def into(dir: File): Unit
 
     def metadata: RocksDBCheckpointMetadata
+
+    /** The rows of the bins that stay. */
+    def rows: RowsByBin
   }
 
   /** Takes part in the replay of a changelog. */
@@ -159,6 +184,12 @@ private[binshift] object BinnedFileManager {
 
     /** Called if the replay fails, before the database is closed. May be called more than once. */
     def fail(): Unit = ()
+  }
+
+  /** Leaves all records to Spark. */
+  object BySpark extends Replay {
+    override def begin(): Unit = ()
+    override def keeps(kind: RecordType.Value, key: Array[Byte], value: Array[Byte]): Boolean = true
   }
 
   private object Nothing extends Replay {

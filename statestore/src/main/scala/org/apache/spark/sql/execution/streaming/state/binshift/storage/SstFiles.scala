@@ -5,14 +5,9 @@ import java.io.File
 import org.rocksdb.{BlockBasedTableConfig, BloomFilter, CompressionType, EnvOptions, Options, SstFileWriter}
 
 import org.apache.spark.sql.execution.streaming.state.RocksDBConf
-import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
 
-/**
- * A file that RocksDB can ingest as a whole.
- *
- * @param rows rows that it adds; for files of changes, these are counted separately
- */
-private[binshift] final case class SstFile(file: File, rows: RowCounts, bytes: Long)
+/** A file that RocksDB can ingest as a whole. */
+private[binshift] final case class SstFile(file: File, bytes: Long)
 
 /**
  * Writes rows that come in the order of their keys into files, a file per part.
@@ -28,25 +23,18 @@ private[binshift] final class SstFiles(dir: File, conf: RocksDBConf) extends Aut
   private val env = new EnvOptions()
   private var writer: Option[SstFileWriter] = None
   private var file: File = _
-  private var rows = 0L
   private var number = 0
 
-  def put(key: Array[Byte], value: Array[Byte]): Unit = {
-    current().put(key, value)
-    rows += 1
-  }
+  def put(key: Array[Byte], value: Array[Byte]): Unit = current().put(key, value)
 
-  def delete(key: Array[Byte]): Unit = {
-    current().delete(key)
-    rows += 1
-  }
+  def delete(key: Array[Byte]): Unit = current().delete(key)
 
-  /** Ends the file that is being written, if any; its rows count as internal or not. */
-  def finish(isInternal: Boolean): Option[SstFile] = writer.map { w =>
+  /** Ends the file that is being written, if any. */
+  def finish(): Option[SstFile] = writer.map { w =>
     w.finish()
     w.close()
     writer = None
-    SstFile(file, RowCounts.of(isInternal, rows), file.length)
+    SstFile(file, file.length)
   }
 
   /** Drops the file that is being written, if any. */
@@ -64,7 +52,6 @@ private[binshift] final class SstFiles(dir: File, conf: RocksDBConf) extends Aut
   private def current(): SstFileWriter = writer.getOrElse {
     number += 1
     file = new File(dir, s"$number.sst")
-    rows = 0
     val made = new SstFileWriter(env, options)
     writer = Some(made)
     made.open(file.getPath)

@@ -10,16 +10,16 @@ import org.rocksdb.{Checkpoint, Options, RocksDB => NativeRocksDB}
 
 import org.apache.spark.sql.execution.streaming.state.{RocksDBCheckpointMetadata, RocksDBConf}
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.NumberedFamily
-import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowsByBin
 
 /**
  * All files of a store as of a version, with which another store may begin. They are never modified.
  *
  * @param dir      the directory of a native database
  * @param families the families, with the numbers that the keys have
- * @param rows     the number of rows of all bins, as Spark counts them
+ * @param rows     the number of rows of those bins that the other store is to have
  */
-private[binshift] final case class WholeFiles(dir: File, families: Seq[NumberedFamily], rows: RowCounts) {
+private[binshift] final case class WholeFiles(dir: File, families: Seq[NumberedFamily], rows: RowsByBin) {
 
   def bytes: Long = dir.listFiles.toSeq.map(_.length).sum
 
@@ -35,7 +35,8 @@ private[binshift] final case class WholeFiles(dir: File, families: Seq[NumberedF
   def metadata: RocksDBCheckpointMetadata = {
     val numbers = families.flatMap(f => f.number.map(f.family -> _))
     def ifAny[K, V](of: Map[K, V]) = Option.when(of.nonEmpty)(of)
-    RocksDBCheckpointMetadata(Nil, Nil, rows.rows, rows.internal,
+    val total = rows.total
+    RocksDBCheckpointMetadata(Nil, Nil, total.rows, total.internal,
       ifAny(numbers.map { case (family, number) => family.name -> number }.toMap),
       ifAny(numbers.map { case (family, _) => family.name -> family.isInternal }.toMap),
       numbers.map(_._2).maxOption)
