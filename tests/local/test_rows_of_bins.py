@@ -116,7 +116,7 @@ def test_a_snapshot_without_the_numbers_is_counted_once(stream, tmp_path, conten
 
 
 def test_rows_are_counted_by_the_next_task_if_one_could_not(stream, tmp_path):
-    query, run = begun(stream, "count", **SNAPSHOTS)
+    query, run = started(stream, "count", SNAPSHOTS)
     epoch = feed_until(run, 2, lambda: min(len(snapshots(run).get(p, ())) for p in partitions(run)) > 0)
     for file in stopped(run):
         rewritten(file, None)
