@@ -108,7 +108,9 @@ def main() -> None:
     parser.add_argument("--busy", type=int, default=0, help="seconds for which another database compacts")
     args = parser.parse_args()
     drawn = Drawn.of(args.seed, is_cluster=args.master.startswith("local-cluster"))
-    spark = session(args.master, **CONF, **drawn.conf, **{"spark.jars": str(TESTS_JAR)})
+    # Only the other database is made by the tests' own classes.
+    jars = {"spark.jars": str(TESTS_JAR)} if args.busy else {}
+    spark = session(args.master, **CONF, **drawn.conf, **jars)
     await_executors(spark)
     query = counting(spark, args.root / "checkpoint")
     # Its compactions wait for the other's.

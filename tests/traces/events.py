@@ -175,7 +175,7 @@ def ordered(events: Iterable[Event]) -> list[Event]:
 
 
 def _is_late(next_one: Event, waiting: dict[Fact, list[Event]]) -> bool:
-    return next_one.name == "wound back" and any(e.t < next_one.t for of in waiting.values() for e in of)
+    return next_one.name == "wound back" and bool(waiting) and _first(waiting).t < next_one.t
 
 
 def _first(waiting: dict[Fact, list[Event]]) -> Event:

@@ -94,7 +94,7 @@ private[binshift] final class KnownRows(
       }
       RocksDBFields.native(db).write(options, batch)
       Faults.at("rows.add", partition)
-      db.counted(_ += present)
+      db.addRows(present)
     } finally {
       batch.close()
       options.close()
@@ -129,7 +129,7 @@ private[binshift] final class KnownRows(
       val dir = new File(db.localRootDir.getParentFile, s"binshift-known-${UUID.randomUUID()}")
       Utils.createDirectory(dir)
       try {
-        val overlay = Seq(write(dir, mine).map(_.file).toSeq)
+        val overlay = Seq(write(dir, mine.map(_._2)).map(_.file).toSeq)
         val now = db.rowsByBin.of(bins)
         ranges.dropRanges(bins, _ => false)
         val result = ranges.bringOrElse(bins)(bring) { e =>
@@ -147,11 +147,11 @@ private[binshift] final class KnownRows(
   }
 
   /** Writes the present rows of known keys, and deletions of rows that are gone. */
-  private def write(dir: File, ofBins: Seq[(NumberedFamily, java.util.Map[Array[Byte], Known])]): Option[SstFile] = {
+  private def write(dir: File, ofBins: Seq[java.util.Map[Array[Byte], Known]]): Option[SstFile] = {
     val native = RocksDBFields.native(db)
     val files = new SstFiles(dir, db.conf)
     try {
-      ofBins.foreach { case (_, keys) =>
+      ofBins.foreach { keys =>
         // Sorted as a file requires, because numbered rows may be between those of other keys.
         val rows = new java.util.TreeMap[Array[Byte], Known](KeyRows.Order)
         keys.forEach((key, known) => rowKeys(native, key, known).foreach(rows.put(_, known)))

@@ -46,7 +46,7 @@ private[binshift] final class ReplayedRows(db: ReplayingRocksDB, isIdle: () => B
 
   /** Looks up the remaining keys, and corrects the number of rows. */
   def settle(): Unit = {
-    replay.foreach(r => db.counted(_ += r.settle()))
+    replay.foreach(r => db.addRows(r.settle()))
     replay = None
   }
 

@@ -75,12 +75,20 @@ private[binshift] abstract class BinKeyedRocksDB(
     isCounted = rows.isDefined
   }
 
-  /** Changes the numbers of rows of bins, because rows came or left without Spark's knowledge. */
-  def counted(change: RowsByBin => Unit): Unit = {
-    val before = rowsByBin.total
-    change(rowsByBin)
-    // Only what has changed: if the two ever disagreed, the next snapshot's numbers would not add up, and a load would count again.
-    RocksDBFields.setRows(this, RocksDBFields.rows(this) + (rowsByBin.total - before))
+  /**
+   * Counts rows that came without Spark's knowledge. Spark's counters are not set to the sum: if the two ever disagreed, the next
+   * snapshot's numbers would not add up, and a load would count again.
+   */
+  def addRows(more: RowsByBin): Unit = {
+    rowsByBin += more
+    RocksDBFields.setRows(this, RocksDBFields.rows(this) + more.total)
+  }
+
+  /** Counts the rows of bins no more, because they left without Spark's knowledge. */
+  def dropRows(bins: Seq[Int]): Unit = {
+    val gone = rowsByBin.of(bins).total
+    rowsByBin.drop(bins)
+    RocksDBFields.setRows(this, RocksDBFields.rows(this) - gone)
   }
 
   /** Runs `write`, which changes a row of `ofBin` whose key is in its stored form, and counts what it adds. */

@@ -31,7 +31,7 @@ private[binshift] final class BinRows(db: BinKeyedRocksDB, useColumnFamilies: Bo
       dropRanges(others, bins, isEmpty, options)
       ordered.foreach(removeEach(_, bins, options))
     }
-    db.counted(_.drop(bins))
+    db.dropRows(bins)
   }
 
   /**
@@ -41,7 +41,7 @@ private[binshift] final class BinRows(db: BinKeyedRocksDB, useColumnFamilies: Bo
    */
   def dropRanges(bins: Seq[Int], isEmpty: Int => Boolean): Unit = {
     writing(dropRanges(families.filterNot(_.family.isReadInOrder), bins, isEmpty, _))
-    db.counted(_.drop(bins))
+    db.dropRows(bins)
   }
 
   /**
@@ -60,7 +60,7 @@ private[binshift] final class BinRows(db: BinKeyedRocksDB, useColumnFamilies: Bo
   /** Ingests files, which moves them. Files of one group don't overlap, and later groups win over earlier ones. */
   def takeIn(groups: Seq[Seq[File]], rows: RowsByBin): Unit = {
     ingest(groups)
-    db.counted(_ += rows)
+    db.addRows(rows)
   }
 
   private def native: NativeRocksDB = RocksDBFields.native(db)
