@@ -13,6 +13,12 @@ from local.queries import QUERIES, count_by_key, counted, counted_at_once
 from local.settings import IDS, MIN_DELTAS, ONE_EPOCH
 
 
+@pytest.fixture(autouse=True)
+def alone(spark):
+    """Closes the stores of earlier tests; their late uploads would be counted, held or failed instead."""
+    end_maintenance(spark)
+
+
 @pytest.fixture
 def opened(spark, tmp_path):
     """Opens stores that make a snapshot after a number of versions."""
