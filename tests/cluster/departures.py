@@ -138,6 +138,12 @@ class Departures(Commands):
     def kill(self, executor: str) -> None:
         kill(self.run, executor)
 
+    def decommission(self, executor: str) -> None:
+        """Has Spark tell an executor to leave, as an autoscaler does."""
+        jvm, context = self.spark._jvm, self.spark.sparkContext._jsc.sc()
+        why = jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo("asked to", jvm.scala.Option.empty())
+        assert context.schedulerBackend().decommissionExecutor(executor, why, False, False)
+
     def replace_within(self, executor: str, executors: int) -> float:
         """Replaces one of `executors` within an epoch; returns the seconds that the rest of it takes."""
 

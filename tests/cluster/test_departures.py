@@ -5,6 +5,7 @@ import contextlib
 import pytest
 
 from cluster.commands import HERE, Driver
+from harness import Fault, until
 
 CONF = {"spark.sql.shuffle.partitions": "1"}
 SHIP = "spark.sql.streaming.stateStore.binshift.ship."
@@ -151,4 +152,53 @@ def test_after_a_drain_an_executor_that_is_lost_costs_no_longer_wait_than_sparks
     assert query("lasted") < 15
     assert not used(query) & {drained, lost}
     query.assert_exact(3)
+    query.end()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("within", [False, True], ids=["before-an-epoch", "within-an-epoch"])
+def test_a_partition_waits_no_longer_than_sparks_if_its_second_executor_is_lost_as_well(driver, within):
+    """Spark decommissions its executor, and then the one that binshift has chosen instead is lost."""
+    query = driver("local-cluster[2,1,1024]", **{"spark.decommission.enabled": "true"})
+    executors = set(query("await_executors", 2))
+    query("epochs", 2)
+    (first,) = used(query)
+    (second,) = executors - {first}
+    query("decommission", first)
+    query("evacuated", 1)
+    # No third one had joined by then.
+    assert query("executors") == [second]
+    if within:
+        seconds = query("replace_within", second, 2)
+    else:
+        query("kill", second)
+        assert until(lambda: len(set(query("executors")) - executors) == 2)
+        query("epochs", 1)
+        seconds = query("lasted")
+    # The wait that a decommissioned executor raises is 30 s.
+    assert seconds < 15
+    query("epochs", 1)
+    assert query("lasted") < 15
+    assert not used(query) & executors
+    query.assert_exact(1)
+    query.end()
+
+
+@pytest.mark.long
+def test_a_lost_executor_costs_no_longer_wait_than_sparks_while_no_standby_is_ready(driver):
+    with Fault("standby.turn", "block"):
+        conf = {"spark.sql.shuffle.partitions": "2", "spark.sql.streaming.stateStore.binshift.standbys": "1"}
+        query = driver("local-cluster[4,1,1024]", **conf)
+        query("await_executors", 4)
+        query("epochs", 2)
+        drained = sorted(used(query))[0]
+        query("drain", drained)
+        query("finish")
+        lost = sorted(used(query))[0]
+        query("kill", lost)
+        query("await_executors", 4)
+        query("epochs", 1)
+        assert query("lasted") < 15
+        assert not used(query) & {drained, lost}
+    query.assert_exact(2)
     query.end()
