@@ -2,6 +2,8 @@ package org.apache.spark.sql.execution.streaming.state.binshift.provider
 
 import scala.util.control.NonFatal
 
+import org.apache.hadoop.fs.Path
+
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults, LogLine, Trace}
@@ -358,10 +360,13 @@ private[binshift] final class BinnedRocksDB(
     else {
       val last = retained.newestCommitted
       val listed = VersionFile.list(storeId, arguments.hadoopConf)
+      val spared = routing.savepoints.lastKept
+      val dir = storeId.storeCheckpointLocation()
       try for {
-        from <- retained.keptFrom(listed, retain, shipping.oldestNeeded)
+        from <- retained.keptFrom(listed, retain, shipping.oldestNeeded, f => spared.contains(new Path(dir, f.name)))
         version <- last if !isIncomplete(listed, version)
-      } yield BinnedFileManager.Kept(from, listed)
+        now = routing.savepoints.kept() if !now.isEverything
+      } yield BinnedFileManager.Kept(from, listed, file => spared.contains(file) || now.contains(file))
       catch {
         case NonFatal(e) =>
           logWarning(s"could not find out which files of $storeId recoveries need; all of its files are kept for now", e)

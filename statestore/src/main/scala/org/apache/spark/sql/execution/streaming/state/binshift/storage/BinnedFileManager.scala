@@ -126,7 +126,7 @@ private[binshift] final class BinnedFileManager(
       // Spark bounds the work of one round in the same way.
       val most =
         Option.when(maxToDelete >= 0)(kept.listed.filter(_.isSnapshot).map(_.version).minOption).flatten.map(_ + maxToDelete)
-      deleteBefore((most ++ Seq(kept.from)).min, kept.listed)
+      deleteBefore((most ++ Seq(kept.from)).min, kept.listed, kept.isSpared)
     }
     Faults.at("versions.deleted")
   }
@@ -155,10 +155,11 @@ private[binshift] object BinnedFileManager {
   }
 
   /**
-   * @param from   all versions from this one on are kept
-   * @param listed the files that existed at the time of the decision
+   * @param from     all versions from this one on are kept
+   * @param listed   the files that existed at the time of the decision
+   * @param isSpared true for files that a savepoint keeps
    */
-  final case class Kept(from: Long, listed: Seq[VersionFile])
+  final case class Kept(from: Long, listed: Seq[VersionFile], isSpared: Path => Boolean)
 
   /** Files with which an empty store begins. */
   trait Beginning {

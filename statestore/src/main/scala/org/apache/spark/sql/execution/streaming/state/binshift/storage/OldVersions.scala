@@ -40,14 +40,14 @@ private[binshift] trait OldVersions extends RocksDBFileManager with Logging {
     wanted > 0 && newestSeen.exists(_ - oldestSeen + 1 - retain < wanted)
 
   /**
-   * Deletes the listed files of versions before `bound`, and nothing else.
+   * Deletes the listed files of versions before `bound`, except those that are spared, and nothing else.
    *
    * The files of a snapshot are deleted before the snapshot itself, which stays if one of them couldn't be deleted. So if a
    * cleanup is cut short, the next one finds the rest. A snapshot may lack files meanwhile, because nobody begins with a snapshot
    * before `bound`.
    */
-  protected final def deleteBefore(bound: Long, listed: Seq[VersionFile]): Unit = {
-    val (gone, kept) = listed.partition(_.version < bound)
+  protected final def deleteBefore(bound: Long, listed: Seq[VersionFile], isSpared: Path => Boolean): Unit = {
+    val (gone, kept) = listed.partition(file => file.version < bound && !isSpared(new Path(directory, file.name)))
     if (Trace.isOn && gone.nonEmpty)
       Trace("deletes", directory, "before" -> bound, "files" -> pathsOf(gone), "kept" -> pathsOf(kept))
     val manager = CheckpointFileManager.create(directory, hadoop)
