@@ -144,7 +144,7 @@ def test_an_export_has_the_same_state_and_query(stream, tmp_path, conf):
     run.run(0, 1, 2)
     savepoints.create(run.checkpoint, "nightly")
     state = run.states([{}])
-    copy = savepoints.export(run.checkpoint, "nightly", tmp_path / "backup")
+    copy = savepoints.export_to(run.checkpoint, "nightly", tmp_path / "backup")
     run.run(3)
     assert (tmp_path / "backup/metadata").read_text() == (run.checkpoint / "metadata").read_text()
     assert run.states([{}], tmp_path / "backup") == state

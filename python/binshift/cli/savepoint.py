@@ -98,7 +98,7 @@ def export(checkpoint: str, name: str, target: str, as_json: bool) -> None:
 
     TARGET is a checkpoint with the same query id: a backup, from which the query can continue.
     """
-    _print_copy(savepoints.export(checkpoint, name, target), as_json=as_json)
+    _print_copy(savepoints.export_to(checkpoint, name, target), as_json=as_json)
 
 
 @click.command(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -99,10 +99,10 @@ class Savepoint:
             "made_at": self.made_at.isoformat(),
         }
         if self.files is not None:
-            data["files"] = {
-                directory: {name: [f.bytes, f.changed_ms] for name, f in sorted(names.items())}
-                for directory, names in sorted(self.files.items())
-            }
+            data["files"] = [
+                {"directory": d, "files": [[n, f.bytes, f.changed_ms] for n, f in sorted(names.items())]}
+                for d, names in sorted(self.files.items())
+            ]
         return json.dumps(data).encode()
 
 
@@ -216,12 +216,12 @@ class Savepoints:
                 str(data["name"]),
                 int(data["epoch"]),
                 datetime.fromisoformat(data["made_at"]),
-                None if files is None else {_directory(d): _kept_files(of) for d, of in files.items()},
+                None if files is None else {_directory(d["directory"]): _kept_files(d["files"]) for d in files},
             )
         except NOT_UNDERSTOOD as error:
             raise ConfigurationError(
-                f"{self._files.name}/{name} is damaged ({reason_of(error)}), and no state is deleted as long as "
-                "it is; restore it from a copy, or delete it, and with it the savepoint",
+                f"{self._files.name}/{name} is damaged ({reason_of(error)}), and no state is deleted as long "
+                "as it is; restore it from a copy, or delete it, and with it the savepoint",
                 condition="CHECKPOINT_DAMAGED",
                 file=name,
             ) from error
@@ -232,5 +232,5 @@ def _directory(path: str) -> str:
     return "/".join(plain_name(name) for name in path.split("/"))
 
 
-def _kept_files(of: Mapping[str, Any]) -> dict[str, KeptFile]:
-    return {plain_name(name): KeptFile(*facts) for name, facts in of.items()}
+def _kept_files(files: Sequence[Any]) -> dict[str, KeptFile]:
+    return {plain_name(name): KeptFile(*facts) for name, *facts in files}

@@ -8,7 +8,7 @@ from binshift.libraries import needed_for
 
 with needed_for("savepoints", extra="inspect"):
     from binshift.control.savepoints import KeptFile, Savepoint
-    from binshift.savepoints.copying import Copy, export, fork
+    from binshift.savepoints.copying import Copy, export_to, fork
     from binshift.savepoints.making import create, drop, get, of
 
-__all__ = ["Copy", "KeptFile", "Savepoint", "create", "drop", "export", "fork", "get", "of"]
+__all__ = ["Copy", "KeptFile", "Savepoint", "create", "drop", "export_to", "fork", "get", "of"]

@@ -22,7 +22,7 @@ from binshift.inspect.storage.checksums import checksum_names
 from binshift.savepoints.making import create, drop
 from binshift.savepoints.needed import THREADS, ListedOnce, kept_file
 
-__all__ = ["Copy", "export", "fork"]
+__all__ = ["Copy", "export_to", "fork"]
 
 #: A copy that didn't end leaves this file in its target. The next one may replace everything else.
 _MARKER = "binshift-copy.json"
@@ -83,7 +83,7 @@ def fork(
 
 
 @checked(ConfigurationError)
-def export(checkpoint: str | os.PathLike[str], savepoint: str, target: str | os.PathLike[str]) -> Copy:
+def export_to(checkpoint: str | os.PathLike[str], savepoint: str, target: str | os.PathLike[str]) -> Copy:
     """Copies a savepoint to another place, as a backup: a checkpoint with the same query id.
 
     Each file is read again from the target, and has to have the checksum of what was read from the source.

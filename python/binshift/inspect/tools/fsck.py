@@ -32,9 +32,9 @@ def fsck(checkpoint: Checkpoint, version: int | None = None) -> Iterator[Finding
     """Checks all files of a checkpoint, and all rows of one version.
 
     Files: it reads each batch of the logs, the routing log, savepoints, and the metadata and schemas of
-    operators. For each store, it checks that every version from the oldest readable one on can be put together, that snapshots and
-    the files that they refer to exist with the right sizes, that changelogs are complete, and that all
-    checksums written by Spark are right.
+    operators. For each store, it checks that every version from the oldest readable one on can be put
+    together, that snapshots and the files that they refer to exist with the right sizes, that changelogs are
+    complete, and that all checksums written by Spark are right.
 
     Rows: it checks that each can be decoded, that its row checksum (if any) is right, that its bin belongs to
     the partition that it is in and is the bin of its key (unless `bins_of_keys` can't tell), and that snapshots

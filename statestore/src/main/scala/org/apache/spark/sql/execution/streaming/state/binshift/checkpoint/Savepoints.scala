@@ -5,7 +5,7 @@ import java.util.concurrent.ConcurrentHashMap
 import scala.jdk.CollectionConverters._
 
 import org.apache.hadoop.fs.Path
-import org.json4s.{DefaultFormats, Formats, JValue}
+import org.json4s.{DefaultFormats, Formats, JArray, JValue}
 
 import org.apache.spark.internal.Logging
 
@@ -69,9 +69,10 @@ private[sql] object Savepoints {
   private def parse(json: JValue): Savepoint = {
     implicit val formats: Formats = DefaultFormats
     ControlDir.requireFormat(json, Dir, FormatVersion)
-    val files = (json \ "files").extract[Option[Map[String, Map[String, JValue]]]]
-    Savepoint((json \ "name").extract[String], (json \ "epoch").extract[Long],
-      files.map(_.map { case (dir, inIt) => dir -> inIt.keySet }))
+    val files = Option(json \ "files").collect { case JArray(dirs) =>
+      dirs.map(d => (d \ "directory").extract[String] -> (d \ "files").children.map(_(0).extract[String]).toSet).toMap
+    }
+    Savepoint((json \ "name").extract[String], (json \ "epoch").extract[Long], files)
   }
 }
 
