@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 import binshift
-from binshift import AllAtOnce, Batched, ConfigurationError, OnDemand, StateFormatError, savepoints
+from binshift import (
+    AllAtOnce,
+    Batched,
+    ConfigurationError,
+    OnDemand,
+    StateFormatError,
+    StorageError,
+    savepoints,
+)
+from binshift.control.files import Files
+from binshift.control.savepoints import Savepoints
 from binshift.inspect.tools.fsck import Severity, fsck
 from binshift.session import PROVIDER
-from harness import StreamRun, end_maintenance, until
+from harness import Fault, StreamRun, end_maintenance, until
 from local.migrations import finish
 from local.queries import QUERIES, count_by_key
 from local.settings import IDS, MIN_DELTAS, ONE_EPOCH, OPERATORS, new
@@ -37,6 +51,10 @@ def forked(stream: Callable[..., StreamRun], run: StreamRun, savepoint: str | No
 def damages(checkpoint: Path) -> list[str]:
     with binshift.inspect.open(checkpoint) as opened:
         return [str(f) for f in fsck(opened) if f.severity is Severity.DAMAGE]
+
+
+def count_all(df: DataFrame) -> DataFrame:
+    return df.agg(F.count("*").alias("n"))
 
 
 def files_of_versions(run: StreamRun) -> set[str]:
@@ -170,6 +188,75 @@ def test_a_query_that_is_wound_back_past_a_savepoint_does_not_start_without_ids_
     run.start()
     run.query.processAllAvailable()
     assert run.states([{}]) == state
+
+
+def test_state_that_is_not_in_bins_is_kept_as_well(stream):
+    """Spark has such an operator in one partition, and deletes its old versions by version alone."""
+    run = stream(count_all, mode="complete", conf=EAGER | ONE_EPOCH).start()
+    run.run(0, 1, 2)
+    savepoint = savepoints.create(run.checkpoint, "early")
+    state = run.states([{}])
+    run.run(3, 4)
+    before = files_of_versions(run)
+    run.run(*range(5, 20))
+    assert until(lambda: not before <= files_of_versions(run))
+    kept = {f"{d}/{n}" for d, names in savepoint.files.items() for n in names}
+    assert kept <= files_of_versions(run)
+    assert forked(stream, run, "early").states([{}]) == state
+
+
+def test_a_fork_that_was_cut_short_is_made_again_and_changes_nothing_of_the_original(
+    stream, tmp_path, monkeypatch
+):
+    run = stream(count_by_key, conf=ONE_EPOCH).start()
+    run.run(0, 1, 2)
+    savepoints.create(run.checkpoint, "kept")
+    files = {f: f.read_bytes() for f in run.checkpoint.rglob("*") if f.is_file()}
+    left = iter(range(9))
+
+    def link(source: str, target: str, *, real: Callable[[str, str], None] = os.link) -> None:
+        if next(left, None) is None:
+            raise OSError(errno.EIO, "the machine goes down on purpose")
+        real(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", link)
+        with pytest.raises(StorageError):
+            savepoints.fork(run.checkpoint, tmp_path / "fork", savepoint="kept")
+    assert not (tmp_path / "fork/metadata").exists()
+    # Another way of copying, too, must not write over what is linked.
+    savepoints.export_to(run.checkpoint, "kept", tmp_path / "fork")
+    assert {f: f.read_bytes() for f in files} == files
+    assert run.states([{}], tmp_path / "fork") == run.states([{}])
+
+
+def test_a_savepoint_that_is_dropped_while_it_is_made_fails(stream):
+    run = stream(count_by_key, conf=ONE_EPOCH).start()
+    run.run(0, 1)
+    there = Savepoints(Files(run.checkpoint))
+    begun = there.begin("kept", 1)
+    assert [str(s.name) for s in savepoints.of(run.checkpoint) if not s.is_finished] == ["kept"]
+    savepoints.drop(run.checkpoint, "kept")
+    with pytest.raises(ConfigurationError, match="was dropped while it was made"):
+        there.finish(begun, {}, [])
+    assert savepoints.of(run.checkpoint) == []
+    assert not list((run.checkpoint / "binshift/savepoints").iterdir())
+
+
+def test_nothing_is_deleted_while_a_savepoint_is_made_and_fsck_knows_what_is_left(stream):
+    run = stream(count_by_key, conf=EAGER | ONE_EPOCH).start()
+    run.run(0, 1, 2)
+    there = Savepoints(Files(run.checkpoint))
+    begun = there.begin("kept", 2)
+    with Fault("versions.deleted", "count") as cleaned:
+        before = files_of_versions(run)
+        run.run(*range(3, 10))
+        assert until(lambda: cleaned.count > 4)
+    assert before <= files_of_versions(run)
+    run.stop()
+    with binshift.inspect.open(run.checkpoint) as opened:
+        found = [f for f in fsck(opened) if "savepoint" in f.what]
+    assert [(f.severity, f.where) for f in found] == [(Severity.ORPHAN, begun.path)]
 
 
 def test_a_savepoint_whose_files_were_replaced_is_refused(stream, tmp_path):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -57,6 +57,8 @@ class Savepoint:
     made_at : datetime
     files : mapping or None
         The files of state, by directory and name; None if it was begun, and isn't finished.
+    copies : tuple of str
+        Small files that were copied, such as the logs of the epoch, by their paths in the checkpoint.
     """
 
     id: str
@@ -64,6 +66,7 @@ class Savepoint:
     epoch: int
     made_at: datetime
     files: Mapping[str, Mapping[str, KeptFile]] | None = None
+    copies: tuple[str, ...] = ()
 
     @property
     def is_finished(self) -> bool:
@@ -99,6 +102,7 @@ class Savepoint:
             "made_at": self.made_at.isoformat(),
         }
         if self.files is not None:
+            data["copies"] = list(self.copies)
             data["files"] = [
                 {"directory": d, "files": [[n, f.bytes, f.changed_ms] for n, f in sorted(names.items())]}
                 for d, names in sorted(self.files.items())
@@ -167,24 +171,41 @@ class Savepoints:
         self._files.write(begun.path, begun.to_json())
         return begun
 
-    def finish(self, begun: Savepoint, files: Mapping[str, Mapping[str, KeptFile]]) -> Savepoint:
-        """Makes a savepoint keep these files, and nothing else."""
-        finished = replace(begun, files=files)
+    def finish(
+        self, begun: Savepoint, files: Mapping[str, Mapping[str, KeptFile]], copies: Iterable[str]
+    ) -> Savepoint:
+        """Makes a savepoint keep these files, and nothing else.
+
+        Raises
+        ------
+        ConfigurationError
+            If it was dropped since it was begun, so that files may have been deleted.
+        """
+        finished = replace(begun, files=files, copies=tuple(sorted(copies)))
         self._files.write(finished.path, finished.to_json())
-        self._files.delete(begun.path)
+        if not self._files.delete(begun.path):
+            self.delete(finished)
+            raise ConfigurationError(
+                f"savepoint {begun.name} of {self._files.name} was dropped while it was made; make it again",
+                condition="SAVEPOINT_NOT_FOUND",
+                savepoint=begun.name,
+            )
         return finished
 
     def delete(self, savepoint: Savepoint) -> None:
         """Deletes one. The query deletes its files of state when it cleans up, unless it needs them."""
         # The folder last: if this is cut short, the next delete finds a folder without a file.
-        self._files.delete(savepoint.path)
+        for path in (savepoint.path, replace(savepoint, files=None).path):
+            self._files.delete(path)
         self.delete_leftovers()
 
     def leftovers(self) -> list[str]:
         """Folders of savepoints that are gone, and files that finished ones have begun with."""
+        # A savepoint has a file before it has a folder.
+        there = self._files.directories(_DIR)
         ids = self._ids()
         used = {i.removesuffix(_BEGUN) for i in ids}
-        folders = [f for f in self._files.directories(_DIR) if f not in used]
+        folders = [f for f in there if f not in used]
         begun = [f"{i}.json" for i in ids if i.endswith(_BEGUN) and i.removesuffix(_BEGUN) in ids]
         return [f"{_DIR}/{name}" for name in (*folders, *begun)]
 
@@ -216,7 +237,8 @@ class Savepoints:
                 str(data["name"]),
                 int(data["epoch"]),
                 datetime.fromisoformat(data["made_at"]),
-                None if files is None else {_directory(d["directory"]): _kept_files(d["files"]) for d in files},
+                None if files is None else {_inside(d["directory"]): _kept_files(d["files"]) for d in files},
+                tuple(_inside(path) for path in data.get("copies", [])),
             )
         except NOT_UNDERSTOOD as error:
             raise ConfigurationError(
@@ -227,8 +249,8 @@ class Savepoints:
             ) from error
 
 
-def _directory(path: str) -> str:
-    """Checks a directory of state, so that it can't lead elsewhere."""
+def _inside(path: str) -> str:
+    """Checks a path in the checkpoint, so that it can't lead elsewhere."""
     return "/".join(plain_name(name) for name in path.split("/"))
 
 

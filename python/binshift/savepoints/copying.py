@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -26,8 +27,12 @@ __all__ = ["Copy", "export_to", "fork"]
 
 #: A copy that didn't end leaves this file in its target. The next one may replace everything else.
 _MARKER = "binshift-copy.json"
-#: Written last, in this order, because no query starts from a checkpoint without them.
-_LAST = ("commits/", "offsets/", "metadata")
+#: Written first: without them, Spark would take the target for the checkpoint of a new query.
+_FIRST = ("offsets/",)
+#: Written last, in this order, so that a query that starts too early finds files missing.
+_LAST = ("commits/", "metadata")
+#: Why a file can't be linked, though it can be copied.
+_NO_LINKS = {errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK}
 _CHUNK = 1 << 20
 
 
@@ -124,27 +129,24 @@ class _Copying:
 
     def run(self, id_: str | None, *, verifies: bool) -> Copy:
         """Copies; under a new query id if one is given."""
-        self._require_free()
-        state = dict(self._state())
-        small = self._small()
-        self._target.write(_MARKER, json.dumps({"savepoint": self._savepoint.name}).encode())
+        self._clear()
+        state, small = dict(self._state()), self._savepoint.copies
         self._make_folders({path.rpartition("/")[0] for path in (*state, *small)})
+        self._copy_small([p for p in small if p.startswith(_FIRST)], verifies=verifies)
         with ThreadPoolExecutor(THREADS) as pool:
-            linked = sum(pool.map(lambda path: self._bring(path, path, verifies=verifies), state))
-            early = {path: f"{self._savepoint.folder}/{path}" for path in small if not path.startswith(_LAST)}
-            for _ in pool.map(lambda path: self._bring(early[path], path, verifies=verifies), early):
-                pass
-        for start in _LAST:
-            for path in sorted(p for p in small if p.startswith(start)):
-                text = self._source.read(f"{self._savepoint.folder}/{path}")
-                self._target.write(
-                    path, json.dumps({"id": id_}).encode() if path == "metadata" and id_ else text
-                )
+            linked = sum(pool.map(lambda path: self._bring(path, verifies=verifies), state))
+        self._copy_small([p for p in small if not p.startswith((*_FIRST, *_LAST))], verifies=verifies)
+        self._copy_small([p for p in small if p.startswith(_LAST[0])], verifies=verifies)
+        if id_ is None:
+            self._copy_small(["metadata"], verifies=verifies)
+        else:
+            self._target.write("metadata", json.dumps({"id": id_}).encode())
         self._target.delete(_MARKER)
         sizes = sum(kept.bytes for kept in state.values())
         return Copy(self._target.name, self._savepoint.epoch, len(state) + len(small), sizes, linked)
 
-    def _require_free(self) -> None:
+    def _clear(self) -> None:
+        """Leaves nothing in the target but the marker: what a copy has linked must not be written over."""
         names = {*self._target.sizes(""), *self._target.directories("")}
         if names and (_MARKER not in names or "metadata" in names):
             raise ConfigurationError(
@@ -152,13 +154,13 @@ class _Copying:
                 condition="OUTPUT_NOT_EMPTY",
                 output=self._target.name,
             )
-
-    def _small(self) -> list[str]:
-        """The paths of the copies that the savepoint has."""
-        start = len(self._savepoint.folder) + 1
-        found = [path[start:] for path in self._source.below(self._savepoint.folder)]
-        # Hadoop's local file system would compare a file with the checksum of the file that was here before.
-        return [path for path in found if not path.endswith(".crc")]
+        self._target.write(_MARKER, json.dumps({"savepoint": self._savepoint.name}).encode())
+        for name in names - {_MARKER}:
+            with self._target.reaching("delete", name):
+                if name in self._target.directories(""):
+                    self._target.filesystem.delete_dir(self._target.path(name))
+                else:
+                    self._target.filesystem.delete_file(self._target.path(name))
 
     def _state(self) -> Iterator[tuple[str, KeptFile]]:
         """The paths of files of state, with the checksums beside them."""
@@ -186,32 +188,40 @@ class _Copying:
             with self._target.reaching("make", folder):
                 self._target.filesystem.create_dir(self._target.path(folder), recursive=True)
 
-    def _bring(self, path: str, to: str, *, verifies: bool) -> bool:
-        """Brings a file into the target; returns whether it shares its bytes with the original."""
-        if verifies:
-            self._stream(path, to, verifies=True)
-            return False
-        if self._is_same and self._is_local:
-            with suppress(OSError):
-                os.link(self._source.path(path), self._target.path(to))
+    def _copy_small(self, paths: Iterable[str], *, verifies: bool) -> None:
+        def copy(path: str) -> None:
+            self._stream(f"{self._savepoint.folder}/{path}", path, verifies=verifies)
+
+        with ThreadPoolExecutor(THREADS) as pool:
+            for done in [pool.submit(copy, path) for path in paths]:
+                done.result()
+
+    def _bring(self, path: str, *, verifies: bool) -> bool:
+        """Brings a file of state into the target; returns whether it shares its bytes with the original."""
+        if self._is_same and not verifies:
+            if not self._is_local:
+                with self._target.reaching("copy", path):
+                    self._target.filesystem.copy_file(self._source.path(path), self._target.path(path))
+                return False
+            with self._target.reaching("link", path), _ignoring(_NO_LINKS):
+                os.link(self._source.path(path), self._target.path(path))
                 return True
-        if self._is_same and not self._is_local:
-            with self._target.reaching("copy", to):
-                self._target.filesystem.copy_file(self._source.path(path), self._target.path(to))
-        else:
-            self._stream(path, to, verifies=False)
+        self._stream(path, path, verifies=verifies)
         return False
 
     def _stream(self, path: str, to: str, *, verifies: bool) -> None:
         read = hashlib.sha256()
-        with (
-            self._source.open(path) as source,
-            self._target.reaching("write", to),
-            self._target.filesystem.open_output_stream(self._target.path(to)) as out,
-        ):
-            while data := source.read(_CHUNK):
-                read.update(data)
-                out.write(data)
+        # On a local disk, a file gets its name once it is whole, and so never writes over one that is linked.
+        folder, _, name = self._target.path(to).rpartition("/")
+        is_local = isinstance(self._target.filesystem, fs.LocalFileSystem)
+        place = f"{folder}/.{name}" if is_local else f"{folder}/{name}"
+        with self._source.open(path) as source, self._target.reaching("write", to):
+            with self._target.filesystem.open_output_stream(place) as out:
+                while data := source.read(_CHUNK):
+                    read.update(data)
+                    out.write(data)
+            if is_local:
+                self._target.filesystem.move(place, self._target.path(to))
         if verifies:
             written = hashlib.sha256()
             with self._target.open(to) as source:
@@ -224,3 +234,13 @@ class _Copying:
                     condition="COPY_DAMAGED",
                     file=to,
                 )
+
+
+@contextmanager
+def _ignoring(numbers: Collection[int]) -> Iterator[None]:
+    """Ignores errors of the operating system with these numbers."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in numbers:
+            raise

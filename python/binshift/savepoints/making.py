@@ -131,12 +131,16 @@ def _newest(files: Files) -> int:
 
 
 def _finished(files: Files, there: Savepoints, begun: Savepoint) -> Savepoint:
-    started = time.monotonic()
+    # The one stands still while the machine sleeps, and somebody may set the other back.
+    started = time.monotonic(), time.time()
     once = ListedOnce(files)
     needed = Needed(once, begun.version)
-    _copy_small_files(once, begun, needed.oldest)
-    finished = there.finish(begun, needed.files())
-    if time.monotonic() - started > _MOST_SECONDS:
+    copies = _copies(once, begun, needed.oldest)
+    with ThreadPoolExecutor(THREADS) as pool:
+        for done in [pool.submit(_copy, once, path, f"{begun.folder}/{path}") for path in copies]:
+            done.result()
+    finished = there.finish(begun, needed.files(), copies)
+    if max(time.monotonic() - started[0], time.time() - started[1]) > _MOST_SECONDS:
         there.delete(finished)
         raise StorageError(
             f"the savepoint {begun.name} of {files.name} was given up, because it took longer than "
@@ -146,20 +150,28 @@ def _finished(files: Files, there: Savepoints, begun: Savepoint) -> Savepoint:
     return finished
 
 
-def _copy_small_files(files: ListedOnce, savepoint: Savepoint, oldest: int) -> None:
-    """Copies everything but files of versions, because Spark and binshift purge it, or write over it."""
+def _copies(files: ListedOnce, savepoint: Savepoint, oldest: int) -> list[str]:
+    """The files to be copied: all but those of versions, because they are purged, or written over."""
     epoch = savepoint.epoch
-    # A query that starts looks at the last two epochs.
-    wanted = [
-        f"{log}/{n}" for log in ("offsets", "commits") for n in files.numbers(log) if n in (epoch - 1, epoch)
-    ]
-    wanted += ["metadata", *files.below("sources"), *_control_files(files, epoch, oldest)]
+    paths = [*_logs(files, epoch), "metadata", *files.below("sources"), *_control_files(files, epoch, oldest)]
     for operator in files.directories("state"):
-        wanted += [p for p in _descriptions(files, f"state/{operator}") if not _is_later(p, epoch)]
-    with ThreadPoolExecutor(THREADS) as pool:
-        copies = [pool.submit(_copy, files, path, f"{savepoint.folder}/{path}") for path in wanted]
-        for done in copies:
-            done.result()
+        paths += [p for p in _descriptions(files, f"state/{operator}") if not _is_later(p, epoch)]
+    # Checksums of Hadoop's, which a reader can do without, and what somebody is just writing.
+    return [p for p in paths if not p.rpartition("/")[2].startswith(".")]
+
+
+def _logs(files: Files, epoch: int) -> list[str]:
+    """The logs of the last two epochs. Relies on Spark: a query doesn't start without both offsets."""
+    there = {log: set(files.numbers(log)) for log in ("offsets", "commits")}
+    before = epoch - 1
+    if before >= 0 and before not in there["offsets"]:
+        raise StateFormatError(
+            f"offsets/{before} is missing from {files.name}: Spark has purged it, because "
+            "spark.sql.streaming.minBatchesToRetain is 1; set it to 2 or more, or try again",
+            condition="FILE_MISSING",
+            file=f"offsets/{before}",
+        )
+    return [f"{log}/{e}" for log, numbers in there.items() for e in (before, epoch) if e in numbers]
 
 
 def _copy(files: Files, path: str, to: str) -> None:
@@ -193,7 +205,7 @@ def _is_later(path: str, epoch: int) -> bool:
 def _control_files(files: Files, epoch: int, oldest: int) -> list[str]:
     """The files in `binshift/` by which the state of an epoch is found.
 
-    Not those of migrations, requests and runs, which belong to the query.
+    Migrations and requests belong to the query. Claims of runs name the tables of their first epochs.
     """
     facts = Facts(files)
     names = ["layout.json"]

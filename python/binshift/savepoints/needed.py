@@ -108,7 +108,10 @@ class Needed:
 
     def _of_snapshot(self, path: str) -> list[str]:
         scratch = Path(tempfile.mkdtemp(dir=self._scratch))
-        return Snapshot(self._files, path, scratch).files
+        try:
+            return Snapshot(self._files, path, scratch).files
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
 
     def _note(self, directory: str, names: Iterable[str]) -> None:
         with self._lock:

@@ -115,13 +115,13 @@ def _savepoints(checkpoint: Checkpoint) -> Iterator[Finding]:
             sizes = files.sizes(directory)
             for name, kept in names.items():
                 if sizes.get(name) != kept.bytes:
-                    what = (
-                        "is missing"
-                        if name not in sizes
-                        else f"has {sizes[name]} bytes instead of {kept.bytes}"
-                    )
-                    needed = f"savepoint {savepoint.name} needs it"
-                    yield Finding(Severity.DAMAGE, f"{directory}/{name}", f"{what}, and {needed}")
+                    has = f"has {sizes[name]} instead of {kept.bytes} bytes" if name in sizes else "is missing"
+                    what = f"{has}, and savepoint {savepoint.name} needs it"
+                    yield Finding(Severity.DAMAGE, f"{directory}/{name}", what)
+        copied = set(files.below(savepoint.folder))
+        for path in (f"{savepoint.folder}/{copy}" for copy in savepoint.copies):
+            if path not in copied:
+                yield Finding(Severity.DAMAGE, path, f"is missing, and savepoint {savepoint.name} needs it")
     for path in savepoints.leftovers():
         yield Finding(Severity.ORPHAN, path, "is left of a savepoint that is gone")
 
@@ -257,7 +257,11 @@ def _strays(checkpoint: Checkpoint, operator: Operator) -> Iterator[Finding]:
         most = max(len(facts.partitions(operator, v)) for v in facts.versions)
     except StateFormatError:
         return  # found before: a routing table or the settings of a batch are damaged
-    kept = {d for s in Savepoints(facts.files).all() for d in s.files or {}}
+    try:
+        savepoints = Savepoints(facts.files).all()
+    except ConfigurationError:
+        return  # found before
+    kept = {"/".join(d.split("/")[:3]) for s in savepoints for d in s.files or {}}
     for name in facts.files.directories(f"state/{operator.id}"):
         if name.isdigit() and int(name) >= most and f"state/{operator.id}/{name}" not in kept:
             yield Finding(Severity.ORPHAN, f"state/{operator.id}/{name}", "no version has this partition")

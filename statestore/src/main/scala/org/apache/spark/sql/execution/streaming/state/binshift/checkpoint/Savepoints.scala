@@ -34,8 +34,9 @@ private[sql] final class Savepoints(dir: ControlDir) extends Logging {
    * what to delete.
    */
   def kept(): KeptFiles = {
-    last = KeptFiles(dir.checkpoint, there().map(_.files))
-    last
+    val now = KeptFiles(dir.checkpoint, there().map(_.files))
+    last = now
+    now
   }
 
   /** A savepoint of an epoch from `epoch` on. */
@@ -44,18 +45,18 @@ private[sql] final class Savepoints(dir: ControlDir) extends Logging {
   private def there(): Seq[Savepoint] = {
     val listed = dir.jsonFilesWithTimes(Dir)
     read.keySet.retainAll(listed.map(_._1).asJava)
-    listed.flatMap { case (id, changedMs) =>
-      // One that isn't there any more was dropped since they were listed.
+    listed.map { case (id, changedMs) =>
       val found = Option(read.get(id)).orElse(dir.decoded(s"$Dir/$id.json")(parse))
       found.filter(!_.isUnfinished).foreach(read.put(id, _))
-      found.filter { savepoint =>
-        val isGivenUp = savepoint.isUnfinished && System.currentTimeMillis() - changedMs > UnfinishedMs
-        if (isGivenUp)
-          logWarning(
-            s"savepoint ${savepoint.name} of ${dir.checkpoint} was begun and not finished; it keeps nothing any more; drop it")
-        !isGivenUp
-      }
-    }
+      // A file that is gone since it was listed may have been replaced by one that isn't in the list.
+      found.getOrElse(Savepoint(id, -1, None)) -> changedMs
+    }.filter { case (savepoint, changedMs) =>
+      val isGivenUp = savepoint.isUnfinished && System.currentTimeMillis() - changedMs > UnfinishedMs
+      if (isGivenUp)
+        logWarning(
+          s"savepoint ${savepoint.name} of ${dir.checkpoint} was begun and not finished; it keeps nothing any more; drop it")
+      !isGivenUp
+    }.map(_._1)
   }
 }
 
@@ -86,14 +87,16 @@ private[sql] final case class Savepoint(name: String, epoch: Long, files: Option
 
 /** @param savepoints the files of each savepoint; `None` for one that is being made, which keeps everything */
 private[sql] final case class KeptFiles(checkpoint: Path, savepoints: Seq[Option[Map[String, Set[String]]]]) {
-  private val root = checkpoint.toUri.getPath + "/"
+  private val root = checkpoint.toUri.getPath.stripSuffix("/") + "/"
 
   /** True if nothing may be deleted. */
   def isEverything: Boolean = savepoints.exists(_.isEmpty)
 
   /** True if a file has to stay. A checksum stays with the file that it belongs to. */
   def contains(file: Path): Boolean = savepoints.nonEmpty && {
-    val dir = file.getParent.toUri.getPath.stripPrefix(root)
+    val path = file.getParent.toUri.getPath
+    require(path.startsWith(root), s"$file is not in $checkpoint")
+    val dir = path.stripPrefix(root)
     val name = if (file.getName.endsWith(".crc")) file.getName.stripPrefix(".").stripSuffix(".crc") else file.getName
     savepoints.exists(_.forall(_.get(dir).exists(names => names(name) || names(file.getName))))
   }

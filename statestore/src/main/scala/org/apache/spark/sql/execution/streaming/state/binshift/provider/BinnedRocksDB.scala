@@ -137,7 +137,8 @@ private[binshift] final class BinnedRocksDB(
   private val isPaced = isRouted && !conf.compactOnCommit
 
   if (isRouted) binnedFiles.use(
-    new FilesFetchedAhead(arguments.dfsRootDir), routing.isDisowned(_, arguments.enableStateStoreCheckpointIds, _))
+    new FilesFetchedAhead(arguments.dfsRootDir), routing.isDisowned(_, arguments.enableStateStoreCheckpointIds, _),
+    routing.savepoints)
 
   if (isPaced) CompactionPace.limit(rocksDbOptions, background.compactionPace)
 
@@ -354,7 +355,7 @@ private[binshift] final class BinnedRocksDB(
         Some(replayed.next())
     }
 
-  override def keptFrom(retain: Int): Option[BinnedFileManager.Kept] =
+  override def keptFrom(retain: Int): Option[OldVersions.Decision] =
     // The epoch of the takeover may run again, and would need the same files.
     if (!isTakenOver) None
     else {
@@ -366,7 +367,7 @@ private[binshift] final class BinnedRocksDB(
         from <- retained.keptFrom(listed, retain, shipping.oldestNeeded, f => spared.contains(new Path(dir, f.name)))
         version <- last if !isIncomplete(listed, version)
         now = routing.savepoints.kept() if !now.isEverything
-      } yield BinnedFileManager.Kept(from, listed, file => spared.contains(file) || now.contains(file))
+      } yield OldVersions.Decision(from, listed, file => spared.contains(file) || now.contains(file))
       catch {
         case NonFatal(e) =>
           logWarning(s"could not find out which files of $storeId recoveries need; all of its files are kept for now", e)
