@@ -79,7 +79,8 @@ def _side_by_side(given: argparse.Namespace, seed: str) -> int:
 
 
 def _alone(given: argparse.Namespace, seed: str) -> int:
-    from lives.play import Oracles, WrongError, play
+    from lives.oracle import Oracles
+    from lives.play import WrongError, play
 
     root = Path(tempfile.mkdtemp(prefix="binshift-lives-"))
     deadline = time.monotonic() + given.minutes * 60
