@@ -83,6 +83,7 @@ class _Player:
         self.faults = Path(os.environ["BINSHIFT_TESTS_TMP"]) / "faults"
         self.counts = {"epochs": 0, "changes": 0, "refused": 0, "rollbacks": 0, "starts": 0, "failures": 0}
         self.fed = 0
+        self.compared: dict[int, list[Any]] = {}
         self.disarmed_after, self.is_held = EPOCHS, False
         self.is_counted = False
         self.tasks = spark._jvm.binshift.tests.TestTasks
@@ -151,7 +152,7 @@ class _Player:
         """True if the state may still have rows that no later row meets, since bins came on demand."""
         entries = [json.loads(f.read_text()) for f in (self.run.checkpoint / "binshift/routing").glob("[0-9]*")]
         return any(
-            e["step"] and e["step"]["strategy"] == "on-demand" and epoch - 4 < e["epoch"] <= epoch
+            (e.get("step") or {}).get("strategy") == "on-demand" and epoch - 4 < e["epoch"] <= epoch
             for e in entries
         )
 
@@ -189,8 +190,11 @@ class _Player:
     def _compare_outputs(self) -> None:
         expected = self.oracles.of(self.life, self.variants)
         for epoch, output in self.run.outputs.items():
+            if self.compared.get(epoch) is output:
+                continue  # It is the same object, so it has not come again since.
             if output != expected.get(epoch):
                 raise WrongError(f"output of epoch {epoch}")
+            self.compared[epoch] = output
 
     def _compare_rows(self, epoch: int) -> None:
         """Compares how many rows each operator has.

@@ -94,6 +94,9 @@ def _alone(given: argparse.Namespace, seed: str) -> int:
                 counts = play(spark, life, next(roots), oracles)
             except WrongError as error:
                 return str(error)
+            except Exception as error:
+                # What no life expects, for example a call that fails.
+                return f"{type(error).__name__}: {error}"
             line = json.dumps({"commit": commit(REPO), "operator": life.operator, **counts})
             print(line, file=sys.stderr)
             if given.results:

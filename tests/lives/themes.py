@@ -120,9 +120,9 @@ class Theme:
         form = rng.random()
         if form < 0.1:
             return Fault(rng.choice(DAMAGED), rng.choice(["damage", "cut"]))
-        if form < 0.4 and self.held:
-            return Fault(rng.choice(self.held), "held", rng.randint(1, 4))
-        if form < 0.6 and self.failing:
+        if form < 0.5 and self.held:
+            return Fault(rng.choice(self.held), "held", rng.randint(2, 6))
+        if form < 0.7 and self.failing:
             return Fault(rng.choice(self.failing), "fails", rng.randint(2, 8))
         return Fault(rng.choice(self.points), rng.choice(["throw", "throw", "interrupt", "slow"]))
 
@@ -154,7 +154,7 @@ SWEEPS = Theme(
     deltas=(5, 10, 10),
     strategies=("AllAtOnce", "AllAtOnce", "AllAtOnce", "Batched", "OnDemand"),
     prepared=0.5,
-    events={"undo": 5, "lose": 1, "restart": 1, "look": 1, "fault": 6},
+    events={"undo": 5, "lose": 1, "restart": 1, "look": 1, "fault": 8},
     points=SWITCHING,
     held=("sweep",),
     failing=("sweep",),
@@ -174,7 +174,7 @@ COPIES = Theme(
 LARGE_STATE = Theme(
     operators=LARGE,
     odds={"no-changelog": 0.0, "no-row-count": 0.0, "checksums": 0.05},
-    rows=(1500, 3000, 20_000),
+    rows=(1500, 3000, 8000),
     deltas=(5, 10, 10),
     strategies=("AllAtOnce", "AllAtOnce", "Batched"),
     events={"undo": 2, "lose": 6, "restart": 3, "look": 1},
