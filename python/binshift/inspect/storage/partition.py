@@ -138,7 +138,7 @@ class Partitions:
         return database
 
     def _arrivals(self, place: Place, first: int, version: int, bins: Bins | None) -> dict[int, int]:
-        """The epochs since `first` at which bins came that stay until `version`; only some of them, if given."""
+        """The epochs since `first` at which bins came that stay until `version`; only some, if given."""
         came: dict[int, int] = {}
         left: set[int] = set()
         wanted = None if bins is None else set(bins)
