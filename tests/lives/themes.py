@@ -93,20 +93,21 @@ class Theme:
 
     def round(self, rng: random.Random, retained: int) -> list[Event]:
         """A migration and what happens around it: faults before it, all else after an epoch or more."""
-        change, epochs = self._change(rng), Epochs(rng.choice([1, 1, 2, 3]))
-        kind = rng.choices(list(self.events), list(self.events.values()))[0]
-        events: list[Event] = [self._fault(rng), change, epochs] if kind == "fault" else [change, epochs]
-        match kind:
-            case "cancel":
-                events.append(Cancel())
-            case "undo":
-                events += [RollBack(), Epochs(1)]
-            case "lose":
-                events.append(Lose())
-            case "restart":
-                events.append(_restart(rng, retained))
-            case "look":
-                events.append(Look(rng.randrange(1000)))
+        events: list[Event] = [self._change(rng), Epochs(rng.choice([1, 1, 2, 3]))]
+        for kind in rng.choices(list(self.events), list(self.events.values()), k=rng.choice([1, 1, 2])):
+            match kind:
+                case "fault":
+                    events.insert(0, self._fault(rng))
+                case "cancel":
+                    events.append(Cancel())
+                case "undo":
+                    events += [RollBack(), Epochs(rng.choice([1, 1, 2]))]
+                case "lose":
+                    events.append(Lose())
+                case "restart":
+                    events.append(_restart(rng, retained))
+                case "look":
+                    events.append(Look(rng.randrange(1000)))
         return events + [Epochs(1)] * (rng.random() < 0.5)
 
     def _change(self, rng: random.Random) -> Change:
@@ -120,7 +121,7 @@ class Theme:
         form = rng.random()
         if form < 0.1:
             return Fault(rng.choice(DAMAGED), rng.choice(["damage", "cut"]))
-        if form < 0.5 and self.held:
+        if form < 0.4 and self.held:
             return Fault(rng.choice(self.held), "held", rng.randint(2, 6))
         if form < 0.7 and self.failing:
             return Fault(rng.choice(self.failing), "fails", rng.randint(2, 8))
