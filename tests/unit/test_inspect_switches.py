@@ -80,7 +80,7 @@ def test_every_version_of_every_journey_is_read_as_it_was(folder, journey, seed,
     assert [p.name for p in folder.iterdir()] == ["checkpoint"]
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(journeys(), st.integers(0, 1 << 32), st.booleans(), st.booleans())
 def test_a_version_is_read_with_no_more_files_than_its_recovery_needs(folder, journey, seed, checksums, ids):
     root = folder / "cleaned"
