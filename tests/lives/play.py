@@ -21,6 +21,7 @@ from binshift.session import PROVIDER
 from chaos.life import committed
 from chaos.winding import forget_from
 from harness import StreamRun, end_maintenance
+from lives.armed import Armed
 from lives.life import EPOCHS, Cancel, Change, Epochs, Event, Fault, Life, Look, Lose, Restart, RollBack
 from lives.oracle import Oracles, Variants, input_of, rows_of, state_of
 from local.queries import QUERIES
@@ -80,16 +81,14 @@ class _Player:
         query = QUERIES[life.operator]
         self.run = StreamRun(spark, root, query.build, query.mode, PROVIDER, life.conf)
         self.stores = getattr(spark._jvm.org.apache.spark.sql.execution.streaming.state, "StateStore$")
-        self.faults = Path(os.environ["BINSHIFT_TESTS_TMP"]) / "faults"
+        self.faults = Armed()
         self.counts = {"epochs": 0, "changes": 0, "refused": 0, "rollbacks": 0, "starts": 0, "failures": 0}
         self.fed = 0
         self.compared: dict[int, list[Any]] = {}
-        self.disarmed_after, self.is_held = EPOCHS, False
         self.is_counted = False
         self.tasks = spark._jvm.binshift.tests.TestTasks
         self.tasks.listenTo(spark._jsc.sc())
         self.tasks.takeFailures()
-        self._disarm()
         self._start()
 
     def do(self, event: Event) -> None:
@@ -107,7 +106,7 @@ class _Player:
                 with contextlib.suppress(binshift.BinshiftError):
                     self._roll_back()
             case Lose():
-                self._let_go()
+                self.faults.let_go()
                 getattr(self.stores, "MODULE$").unloadAll()
             case Restart():
                 self._restart(event)
@@ -115,11 +114,11 @@ class _Player:
                 if (last := committed(self.run.root)) >= 0:
                     self._compare_state(last - chance % min(self.life.retained, last + 1))
             case Fault():
-                self._arm(event)
+                self.faults.arm(event, committed(self.run.root))
 
     def compare(self) -> Verdict:
         """Compares states, the trace and the files. Outputs were compared before."""
-        self._disarm()
+        self.faults.disarm()
         last = committed(self.run.root)
         missing = set(range(EPOCHS)) - self.run.outputs.keys()
         if missing:
@@ -159,7 +158,7 @@ class _Player:
         )
 
     def end(self) -> None:
-        self._disarm()
+        self.faults.disarm()
         with contextlib.suppress(Exception):
             self.run.stop()
         end_maintenance(self.run.spark)
@@ -178,13 +177,12 @@ class _Player:
             if not self.run.query.isActive:
                 self._failed()
             if time.monotonic() > deadline - PATIENCE_S + HELD_S:
-                self._let_go()
+                self.faults.let_go()
             if time.monotonic() > deadline:
                 raise WrongError(f"epoch {epoch} does not end: {self.run.query.status}")
             time.sleep(0.01)
         self.counts["epochs"] += 1
-        if epoch >= self.disarmed_after:
-            self._disarm()
+        self.faults.committed(epoch)
         self._compare_outputs()
         self._compare_tasks()
         self._compare_rows(epoch)
@@ -236,7 +234,7 @@ class _Player:
         self.counts["failures"] += 1
         if "on purpose" not in text or self.counts["failures"] > FAILURES:
             raise WrongError(f"the query failed: {_reasons(text)}")
-        self._disarm()
+        self.faults.disarm()
         self._start()
 
     def _start(self) -> None:
@@ -246,8 +244,9 @@ class _Player:
 
     def _restart(self, event: Restart) -> None:
         # What lasts for some epochs outlives its run, but stores are not closed while something is held.
-        if self.disarmed_after == EPOCHS or (self.is_held and event.loses):
-            self._disarm()
+        self.faults.end_other()
+        if event.loses:
+            self.faults.let_go()
         with contextlib.suppress(Exception):
             self.run.stop()
         if event.loses:
@@ -313,24 +312,6 @@ class _Player:
         if migration is not None:
             migration.rollback()
             self.counts["rollbacks"] += 1
-
-    def _arm(self, fault: Fault) -> None:
-        self._disarm()
-        self.is_held = fault.action == "held"
-        action = {"fails": "throw.always", "held": "block"}.get(fault.action, fault.action)
-        (self.faults / f"{fault.point}.{action}").touch()
-        if fault.epochs:
-            self.disarmed_after = committed(self.run.root) + fault.epochs
-
-    def _let_go(self) -> None:
-        if self.is_held:
-            self._disarm()
-
-    def _disarm(self) -> None:
-        self.disarmed_after, self.is_held = EPOCHS, False
-        self.faults.mkdir(exist_ok=True)
-        for file in self.faults.iterdir():
-            file.unlink(missing_ok=True)
 
 
 def _other_owners(rng: random.Random, table: RoutingTable, only_few: bool) -> list[int]:
