@@ -143,10 +143,11 @@ def _restart(rng: random.Random, retained: int) -> Restart:
 #: Bins move often, mostly not prepared, so that what they had is read from many files of many partitions.
 WAYS = Theme(
     odds={"no-changelog": 0.0, "eager-cleanup": 0.2},
-    deltas=(3, 4, 5, 10, 10, 10),
+    # Snapshots are rare, so that a bin may come back to a partition that has made none since it left.
+    deltas=(5, 10, 10, 10),
     strategies=("AllAtOnce", "AllAtOnce", "AllAtOnce", "Batched", "OnDemand"),
-    prepared=0.15,
-    events={"undo": 4, "lose": 6, "restart": 3, "look": 3, "fault": 2},
+    prepared=0.1,
+    events={"undo": 8, "lose": 6, "restart": 3, "look": 5, "fault": 1},
     points=RECOVERING,
     held=(),
     failing=("snapshot.upload",),
@@ -187,11 +188,11 @@ LARGE_STATE = Theme(
 )
 #: Epochs run again, tasks are tried again, and files of attempts that don't count are left.
 ATTEMPTS = Theme(
-    odds={"format-2": 0.6, "eager-cleanup": 0.6, "no-changelog": 0.1},
+    odds={"format-2": 0.6, "eager-cleanup": 0.8, "no-changelog": 0.05},
     deltas=(1, 2, 2, 3, 4, 5),
     retained=(2, 3, 4, 5, 20),
     strategies=("AllAtOnce", "AllAtOnce", "Batched", "OnDemand"),
-    events={"restart": 8, "lose": 1, "look": 2, "fault": 3},
+    events={"restart": 8, "lose": 1, "look": 2, "fault": 6},
     points=(
         "switch.done",
         "switch.ingest",
