@@ -15,12 +15,14 @@ from types import MappingProxyType
 from chaos.life import OPERATORS
 from lives.events import Cancel, Change, Epochs, Event, Fault, Look, Lose, Restart, RollBack
 
+#: Has the most kinds of state: values, lists that grow by merges, maps and timers.
+MOST_KINDS = "tws-jvm"
 #: Operators that forget rows in most epochs.
-FORGETTING = ("tumbling-append", "session-fixed", "dedup-watermark", "join-inner", "jvm-with-state", "tws-jvm")
+FORGETTING = ("tumbling-append", "session-fixed", "dedup-watermark", "join-inner", *[MOST_KINDS] * 3)
 #: Operators with families that are read in order, for joins only in state format 4.
-ORDERED = ("tws-jvm", "tws-jvm", "join-inner", "join-full")
+ORDERED = ("join-inner", "join-full", *[MOST_KINDS] * 2)
 #: Operators that start no Python processes, which take most of an epoch's time.
-QUICK = tuple(o for o in OPERATORS if o not in ("pandas-with-state", "tws-rows"))
+QUICK = (*(o for o in OPERATORS if o not in ("pandas-with-state", "tws-rows")), *[MOST_KINDS] * 2)
 #: Operators that are quick with many rows, and get new ones in each epoch.
 LARGE = ("tumbling-append", "dedup-watermark")
 #: Points of `Faults.scala` that a life passes outside of the driver's part in a start, by what is done there.

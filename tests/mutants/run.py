@@ -79,7 +79,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10.0, help="of looking for each fault, at most")
     parser.add_argument("--only", nargs="+", metavar="NAME")
-    parser.add_argument("--seed", default="314", help="of the lives; quick themes come first")
+    parser.add_argument("--seed", default="21", help="of the lives; quick themes come first")
     parser.add_argument("--processes", type=int, default=2, help="JVMs side by side")
     parser.add_argument("--page", action="store_true", help="only write what was done into the page")
     given = parser.parse_args()
