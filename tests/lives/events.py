@@ -65,6 +65,11 @@ class Look:
 
 
 @dataclass(frozen=True)
+class Save:
+    """A savepoint is made. At the end of the life, a fork of it has the state of its epoch."""
+
+
+@dataclass(frozen=True)
 class Fault:
     """A point fails, or takes its time, until the next fault or the next start.
 
@@ -77,4 +82,4 @@ class Fault:
     epochs: int = 0
 
 
-Event = Epochs | Change | Cancel | RollBack | Lose | Restart | Look | Fault
+Event = Epochs | Change | Cancel | RollBack | Lose | Restart | Look | Save | Fault

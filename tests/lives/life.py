@@ -6,12 +6,12 @@ import random
 from dataclasses import dataclass
 
 from chaos.life import DRAWN
-from lives.events import Cancel, Change, Epochs, Event, Fault, Look, Lose, Restart, RollBack
+from lives.events import Cancel, Change, Epochs, Event, Fault, Look, Lose, Restart, RollBack, Save
 from lives.themes import THEMES
 from local.settings import AVRO, JOIN_4, MIN_DELTAS, ONE_EPOCH, STORE
 
 __all__ = ["EPOCHS", "Life"]
-__all__ += ["Cancel", "Change", "Epochs", "Event", "Fault", "Look", "Lose", "Restart", "RollBack"]
+__all__ += ["Cancel", "Change", "Epochs", "Event", "Fault", "Look", "Lose", "Restart", "RollBack", "Save"]
 BINSHIFT = STORE + "binshift."
 RETAINED = "spark.sql.streaming.minBatchesToRetain"
 #: Each life comes to its end after so many epochs; some of them may have run more than once.

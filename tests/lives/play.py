@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import math
 import os
@@ -15,14 +16,14 @@ from typing import Any
 
 import binshift
 import binshift.inspect as reading
-from binshift import AllAtOnce, Batched, Fluid, Migration, OnDemand, RoutingTable
+from binshift import AllAtOnce, Batched, Fluid, Migration, OnDemand, RoutingTable, savepoints
 from binshift.inspect.tools.fsck import Severity, fsck
 from binshift.session import PROVIDER
 from chaos.life import committed
 from chaos.winding import forget_from
 from harness import StreamRun, end_maintenance
 from lives.armed import Armed
-from lives.life import EPOCHS, Cancel, Change, Epochs, Event, Fault, Life, Look, Lose, Restart, RollBack
+from lives.life import EPOCHS, Cancel, Change, Epochs, Event, Fault, Life, Look, Lose, Restart, RollBack, Save
 from lives.oracle import Oracles, Variants, input_of, rows_of, state_of
 from local.queries import QUERIES
 from traces.by_hand import wound_back
@@ -82,8 +83,18 @@ class _Player:
         self.run = StreamRun(spark, root, query.build, query.mode, PROVIDER, life.conf)
         self.stores = getattr(spark._jvm.org.apache.spark.sql.execution.streaming.state, "StateStore$")
         self.faults = Armed()
-        self.counts = {"epochs": 0, "changes": 0, "refused": 0, "rollbacks": 0, "starts": 0, "failures": 0}
+        self.counts = {
+            "epochs": 0,
+            "changes": 0,
+            "refused": 0,
+            "rollbacks": 0,
+            "savepoints": 0,
+            "starts": 0,
+            "failures": 0,
+        }
         self.fed = 0
+        #: The epochs of savepoints, with the input that they had.
+        self.saved: dict[int, Variants] = {}
         self.compared: dict[int, list[Any]] = {}
         self.uncounted = UNCOUNTED
         self.tasks = spark._jvm.binshift.tests.TestTasks
@@ -110,6 +121,8 @@ class _Player:
                 getattr(self.stores, "MODULE$").unloadAll()
             case Restart():
                 self._restart(event)
+            case Save():
+                self._save()
             case Look(chance):
                 if (last := committed(self.run.root)) >= 0:
                     self._compare_state(last - chance % min(self.life.retained, last + 1))
@@ -131,6 +144,7 @@ class _Player:
         for back in (0, 2, 5, 9, 14):
             if back < self.life.retained:
                 self._compare_state(last - back)
+        self._compare_forks()
         try:
             verdict = check(_trace(), under=self.run.root)
         except RejectedError as error:
@@ -141,12 +155,41 @@ class _Player:
             raise WrongError(f"fsck: {damage[:3]}")
         return verdict
 
-    def _compare_state(self, epoch: int) -> None:
+    def _save(self) -> None:
+        last = committed(self.run.root)
+        if last < 0 or last in self.saved:
+            return
         try:
-            found = state_of(self.run, self.life, epoch)
+            made = savepoints.create(self.run.checkpoint, f"at-{last}")
+        except binshift.BinshiftError as error:
+            raise WrongError(f"no savepoint can be made: {error}") from error
+        self.counts["savepoints"] += 1
+        self.saved[made.epoch] = self.variants
+
+    def _drop_from(self, epoch: int) -> None:
+        """Under format 1, a query that was wound back past a savepoint would not start."""
+        for saved in [e for e in self.saved if e >= epoch and "format-2" not in self.life.settings]:
+            savepoints.drop(self.run.checkpoint, f"at-{saved}")
+            del self.saved[saved]
+
+    def _compare_forks(self) -> None:
+        for epoch, variants in self.saved.items():
+            fork = copy.copy(self.run)
+            fork.checkpoint = self.run.root / f"fork-{epoch}"
+            savepoints.fork(self.run.checkpoint, fork.checkpoint, savepoint=f"at-{epoch}")
+            self._compare_state(epoch, fork, variants)
+
+    def _compare_state(
+        self, epoch: int, run: StreamRun | None = None, variants: Variants | None = None
+    ) -> None:
+        """By default, that of the life as it went on."""
+        try:
+            found = state_of(run or self.run, self.life, epoch)
         except Exception as error:
             raise WrongError(f"state of epoch {epoch} cannot be read: {_first_lines(error)}") from error
-        if found != self.oracles.state(self.life, self.variants, epoch) and not self._may_forget_later(epoch):
+        if found != self.oracles.state(
+            self.life, variants or self.variants, epoch
+        ) and not self._may_forget_later(epoch):
             raise WrongError(f"state of epoch {epoch}")
 
     def _may_forget_later(self, epoch: int) -> bool:
@@ -251,10 +294,13 @@ class _Player:
         if event.loses:
             end_maintenance(self.run.spark)
         last = committed(self.run.root)
+        if event.again:
+            self._drop_from(last)
         if event.again and last >= 0:
             forget_from(self.run.checkpoint, last, logs=("commits",))
         back = min(event.back, self.life.retained - 1, last)
         if back > 0 and not event.again:
+            self._drop_from(last + 1 - back)
             forget_from(self.run.checkpoint, last + 1 - back)
             if event.other:
                 self._change_input_from(last + 1 - back)

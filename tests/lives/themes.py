@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from chaos.life import OPERATORS
-from lives.events import Cancel, Change, Epochs, Event, Fault, Look, Lose, Restart, RollBack
+from lives.events import Cancel, Change, Epochs, Event, Fault, Look, Lose, Restart, RollBack, Save
 
 #: Has the most kinds of state: values, lists that grow by merges, maps and timers.
 MOST_KINDS = "tws-jvm"
@@ -88,7 +88,7 @@ class Theme:
     prepared: float = 0.5
     events: Mapping[str, int] = field(
         default_factory=lambda: MappingProxyType(
-            {"cancel": 1, "undo": 2, "lose": 2, "restart": 3, "look": 2, "fault": 4, "nothing": 4}
+            {"cancel": 1, "undo": 2, "lose": 2, "restart": 3, "look": 2, "save": 1, "fault": 4, "nothing": 4}
         )
     )
     points: tuple[str, ...] = POINTS
@@ -111,6 +111,8 @@ class Theme:
                     events.append(Lose())
                 case "restart":
                     events.append(_restart(rng, retained))
+                case "save":
+                    events.append(Save())
                 case "look":
                     events.append(Look(rng.randrange(1000)))
         return events + [Epochs(1)] * (rng.random() < 0.5)
@@ -222,7 +224,7 @@ CLEANUPS = Theme(
     deltas=(1, 2, 3, 4, 5),
     retained=(1, 2, 3, 4),
     strategies=("AllAtOnce", "AllAtOnce", "Batched", "OnDemand"),
-    events={"undo": 2, "lose": 2, "restart": 3, "look": 5, "fault": 3},
+    events={"undo": 2, "lose": 2, "restart": 3, "look": 5, "save": 4, "fault": 3},
     points=KEEPING,
     held=(),
     failing=("snapshot.upload", "versions.deleted"),
