@@ -178,8 +178,8 @@ class StreamRun:
         self.mode = mode
         self.outputs: dict[int, list[Row]] = {}
         self.query: Any = None
-        settings = {PROVIDER_KEY: provider, CHANGELOG_KEY: "true", **(conf or {})}
-        for key, value in settings.items():
+        self.conf = {PROVIDER_KEY: provider, CHANGELOG_KEY: "true", **(conf or {})}
+        for key, value in self.conf.items():
             self.spark.conf.set(key, value)
 
     @property

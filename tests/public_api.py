@@ -17,6 +17,7 @@ import click
 
 import binshift
 import binshift.inspect
+import binshift.savepoints
 from binshift.cli import exits
 from binshift.cli.main import cli
 from unit.test_api import MADE
@@ -42,7 +43,7 @@ def listing() -> str:
 
 
 def python() -> Iterator[str]:
-    for module in (binshift, binshift.autoscaling, binshift.inspect):
+    for module in (binshift, binshift.autoscaling, binshift.inspect, binshift.savepoints):
         for name in module.__all__:
             thing, full = getattr(module, name), f"{module.__name__}.{name}"
             if inspect.isclass(thing):

@@ -36,7 +36,7 @@ from binshift.status import MigrationState, MigrationStatus
 from binshift.versions import show_versions
 
 if TYPE_CHECKING:
-    from binshift import autoscaling, inspect
+    from binshift import autoscaling, inspect, savepoints
     from binshift.autoscaling import Autoscaler
     from binshift.controller import Controller, attach
     from binshift.conversion import ConversionReport, convert
@@ -88,6 +88,7 @@ __all__ = [
     "epochs",
     "inspect",
     "jar_path",
+    "savepoints",
     "show_versions",
 ]
 
@@ -111,7 +112,11 @@ _OF_AUTOSCALING = ("Action", "Change", "Cluster", "Decision", "Observation", "Sc
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("inspect", "strategies"):  # one loads RocksDB, which a driver does not need, the other warns
+    if name in (
+        "inspect",
+        "savepoints",
+        "strategies",
+    ):  # these load RocksDB, which a driver doesn't need, or warn
         return importlib.import_module(f"binshift.{name}")
     if name in _OF_AUTOSCALING:
         warn_of(f"binshift.{name}", f"binshift.autoscaling.{name}")

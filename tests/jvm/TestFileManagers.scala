@@ -8,7 +8,7 @@ import scala.util.Try
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileSystem, Path => HadoopPath}
 
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.SnapshotList
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ControlDir, Savepoints, SnapshotList}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinnedFileManager, FilesHere, WarmFileManager}
 import org.apache.spark.sql.execution.streaming.state.{RocksDBFileManager, RocksDBFileMapping, RocksDBImmutableFile, StateStoreConf}
 
@@ -17,6 +17,7 @@ final class TestFileManagers(directory: String) {
   private val root = Files.createDirectories(Path.of(directory))
   private val checkpoint = s"file:$root/checkpoint"
   private val hadoopConf = new Configuration
+  private val savepoints = new Savepoints(ControlDir.of(new HadoopPath(checkpoint), hadoopConf))
   private val Version = 3L
   private val Sst = "000012.sst"
 
@@ -43,7 +44,7 @@ final class TestFileManagers(directory: String) {
         override def changelog(version: Long, id: Option[String]): Option[File] = None
         override def close(isOk: Boolean): Unit = ()
       })
-    manager.use(here, isDisowned = (_, _) => false)
+    manager.use(here, isDisowned = (_, _) => false, savepoints)
     def load(): Unit = manager.loadCheckpointFromDfs(Version, local, mapping, None)
     if (isLater) manager.loading(Try(load()))
     val failure = Try(manager.loading(load())).failed.toOption.exists(_.isInstanceOf[FileNotFoundException])
@@ -62,7 +63,8 @@ final class TestFileManagers(directory: String) {
             "next run")
         }
         asked == 2
-      })
+      },
+      savepoints)
     val refused = Try(save(manager, "first run")).failed.toOption.exists(_.isInstanceOf[BinshiftException])
     if (refused) left() else "the first run was not told"
   }

@@ -10,7 +10,7 @@ import org.apache.spark.sql.binshift.migration.PlannedMigration
 import org.apache.spark.sql.binshift.query.ServedRequests
 import org.apache.spark.sql.binshift.retention.RunEnd
 import org.apache.spark.sql.binshift.statistics.SavedStatistics
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ChangedKeys, CheckpointIds, ControlDir, EntryName, Layout, RunHistory}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ChangedKeys, CheckpointIds, ControlDir, EntryName, Layout, RunHistory, Savepoints}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingLog, ShippingOrder}
 
 /** The parsers and writers of the files of `binshift/`, without a query. */
@@ -36,6 +36,12 @@ object TestGolden {
       case Array("statistics.json") => again(SavedStatistics.read(dir).get)(_.write(dir))
       case Array("routing", file) => again(log.read(EntryName.ofFile(file).get).get)(log.write)
       case Array("changed_keys", _) => again(ChangedKeys.read(dir).head)(ChangedKeys.write(dir, _))
+      // Python writes them.
+      case Array("savepoints", _) =>
+        val kept = new Savepoints(dir).kept()
+        def isKept(name: String) = kept.contains(new Path(dir.checkpoint, s"state/0/$name"))
+        require(Seq("1/4.zip", "1/.4.zip.crc", "1/6.changelog.crc", "1/SSTs/000009-8f0b.sst").forall(isKept) && !isKept(
+          "2/4.zip"))
       // They are copied from the log of commits.
       case Array("ids", version) => again(())(_ => CheckpointIds.keep(dir, version.toLong))
     }

@@ -26,5 +26,5 @@ final class LastingRetained(retained: RetainedVersions, routing: EpochRouting, l
   /** The number of partitions that a task of this epoch reads. */
   def partitionsAt(epoch: Long): Int = routing.partitionsOf(epoch + 1).get
 
-  def oldest(last: Long): Long = retained.neededByOthers(listed(), last, last).getOrElse(-1)
+  def oldest(last: Long): Long = retained.neededByOthers(listed(), last, last, _ => false).getOrElse(-1)
 }

@@ -22,7 +22,7 @@ object TestRetention {
 
 /**
  * The checkpoint of one operator, of at most four partitions and six bins. Commits, attempts that are not committed, snapshots that are
- * uploaded at once, late or never, switches, cleanups, also by stores that are elsewhere by now, drivers that die, and winding back.
+ * uploaded at once, late or never, switches, savepoints, cleanups, also by stores that are elsewhere by now, drivers that die, and winding back.
  */
 private final class CheckpointLife(seed: Long, hasIds: Boolean) {
   private val random = new Random(seed)
@@ -44,6 +44,12 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
   private var last = 0L
   private var floor = 1L
   private var ids = 0
+  /** The versions of savepoints, with the files that they keep. */
+  private val savepoints = mutable.Buffer.empty[(Long, Set[(Int, VersionFile)])]
+  /** What the last cleanup knew of them. */
+  private var lastKept = Set.empty[(Int, VersionFile)]
+  /** What the recoveries have asked for that were looked at last. */
+  private val asked = mutable.Set.empty[(Int, VersionFile)]
   private val falseAlarms = mutable.Buffer.empty[String]
   /** How often a look was misled by what happened meanwhile. */
   var overtaken = 0
@@ -55,6 +61,7 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
       unreadable.orElse(checkedWrongly).orElse(overtakenLook).orElse(falseAlarms.headOption)
     }.nextOption().orElse {
       // In the end, files that nobody reads are gone.
+      savepoints.clear()
       for (_ <- 0 until 3 * (retain + every)) {
         epoch(isCommitted = true, isUploaded = true)
         cleanAll()
@@ -64,7 +71,7 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
     found.map(f => s"$f\n  ${history.mkString("\n  ")}")
   }
 
-  private def event(): Unit = random.nextInt(20) match {
+  private def event(): Unit = random.nextInt(22) match {
     case 0 | 1 => switch()
     case 2 =>
       epoch(isCommitted = false, isUploaded = false)
@@ -74,8 +81,20 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
     case 5 => stores.keys.toSeq.foreach(p => if (random.nextInt(3) == 0) stale += p -> stores.remove(p).get)
     case 6 | 7 | 8 | 9 => clean()
     case 10 => late.toSeq.foreach { case (p, file) => if (random.nextBoolean()) put(p, file) }
+    case 11 => savepoint()
+    case 12 if savepoints.nonEmpty => savepoints.remove(random.nextInt(savepoints.size))
     case _ => epoch(isCommitted = true, isUploaded = false)
   }
+
+  private def savepoint(): Unit = if (last > 0) {
+    asked.clear()
+    val table = owners(last).table(owners(last).at(last))
+    for (p <- 0 until table.partitions) faultOf(p, last, table.binsOf(p).toSeq)
+    savepoints += last -> asked.filter { case (p, file) => there.get(p).exists(_(file)) }.toSet
+    history += s"savepoint of version $last"
+  }
+
+  private def kept: Set[(Int, VersionFile)] = savepoints.flatMap(_._2).toSet
 
   private def drawnTable(): RoutingTable = {
     val n = 1 + random.nextInt(4)
@@ -150,7 +169,8 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
 
   private def windBack(): Unit = {
     val to = math.max(floor, last - random.nextInt(retain))
-    if (to <= last && logged.contains(to)) {
+    // Without ids in names, such a start is refused.
+    if (to <= last && logged.contains(to) && (hasIds || savepoints.forall(_._1 <= to))) {
       history += s"wound back to version $to"
       last = to
       for (of <- Seq(committed, logged, keptIds)) of.filterInPlace((v, _) => v <= to)
@@ -180,9 +200,11 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
     for (version <- retained.newestCommitted if stores.get(p).contains(retained);
       lost <- triedOr(Option.empty[String])(retained.lacking(listed, version)))
       falseAlarms += s"partition $p is said to lack $lost"
-    for (from <- triedOr(Option.empty[Long])(retained.keptFrom(listed, retain, None))) {
+    val spared = lastKept
+    for (from <- triedOr(Option.empty[Long])(retained.keptFrom(listed, retain, None, f => spared((p, f))))) {
       history += s"partition $p is kept from $from on"
-      there(p).filterInPlace(_.version >= from)
+      lastKept = kept
+      there(p).filterInPlace(f => f.version >= from || spared((p, f)) || lastKept((p, f)))
     }
   }
 
@@ -192,9 +214,12 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
       val used = (entries.rangeTo(oldest).lastOption ++ entries.rangeFrom(oldest)).map(_._2.partitions).max
       for (p <- there.keys.toSeq if p >= used) {
         val retained = retired.getOrElseUpdate(p, retainedOf(p))
-        if (triedOr(Option(0L))(retained.neededByOthers(there(p).toSeq, oldest + 1, last)).isEmpty) {
+        val spared = lastKept
+        if (triedOr(Option(0L))(retained.neededByOthers(there(p).toSeq, oldest + 1, last, f => spared((p, f)))).isEmpty) {
           history += s"partition $p is gone"
-          there -= p
+          lastKept = kept
+          there(p).filterInPlace(f => spared((p, f)) || lastKept((p, f)))
+          if (there(p).isEmpty) there -= p
           // It is closed, so files that come late belong to nobody.
           stores.remove(p).foreach(stale += p -> _)
         }
@@ -235,15 +260,19 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
     fault <- faultOf(p, version, table.binsOf(p).toSeq)
   } yield s"version $version of partition $p: $fault").headOption
 
-  private def faultOf(p: Int, version: Long, bins: Seq[Int]): Option[String] = {
+  private def faultOf(p: Int, version: Long, bins: Seq[Int], asksForFamilies: Boolean = hasFamilies): Option[String] = {
     val lineages = mutable.Map.empty[Int, Lineage]
     def newest(of: Int, at: Long): Option[Long] = {
       val lineage = Option.when(hasIds)(lineages.getOrElseUpdate(of, new Lineage(read(of, _, _))))
-      lineage.filter(!_.knows(at)).foreach(_.add(at, known(of, at)))
+      // Ids are known for versions at which bins moved.
+      val named = owners(version).changes(at).headOption.fold(version)(owners(version).epoch)
+      lineage.filter(!_.knows(named)).foreach(_.add(named, known(of, named)))
       new CommittedSnapshots(there.get(of).toSeq.flatten, lineage).newest(at)
     }
-    def lacks(of: Int, at: Long, kind: VersionFile.Kind): Option[String] =
+    def lacks(of: Int, at: Long, kind: VersionFile.Kind): Option[String] = {
+      committed(at).get(of).foreach(id => asked += of -> VersionFile(at, Option.when(hasIds)(id), kind, isChecksum = false))
       Option.when(!committed(at).get(of).exists(has(of, at, _, kind)))(s"partition $of lacks its $kind of version $at")
+    }
     try {
       // Spark loads the store itself from there on; one that never had a snapshot, from the start.
       val base = newest(p, version)
@@ -256,7 +285,7 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
       val plan = RecoveryPlan.of(bins, p, version, owners(version), newest)
       val others = plan.bases.keys.flatMap(s => lacks(s.partition, s.version, VersionFile.Snapshot)) ++
         plan.stretches.keys.flatMap(s => (s.first to s.last).flatMap(lacks(s.partition, _, VersionFile.Changelog))) ++
-        plan.stretches.keys.filter(s => hasFamilies && s.partition != p && newest(s.partition, s.first).isEmpty)
+        plan.stretches.keys.filter(s => asksForFamilies && s.partition != p && newest(s.partition, s.first).isEmpty)
           .map(s => s"the column families of partition ${s.partition} at version ${s.first} are not known")
       (own ++ others ++ unfound).headOption
     } catch {
@@ -270,7 +299,8 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
     val table = owners(last).table(owners(last).at(last))
     val p = random.nextInt(table.partitions)
     def found = new RecoveryCheck(filesOfAll, last).missing(p)
-    def wanted = if (table.sizes(p) > 0) faultOf(p, last, table.binsOf(p).toSeq) else None
+    // The check can't know whether a store has families, so it doesn't miss a snapshot that only says which.
+    def wanted = if (table.sizes(p) > 0) faultOf(p, last, table.binsOf(p).toSeq, asksForFamilies = false) else None
     def wrong(what: String) =
       Option.when(found.isDefined != wanted.isDefined)(s"version $last of partition $p $what: $found, and not $wanted")
     val files = there.toSeq.flatMap { case (of, some) => some.toSeq.map(of -> _) }.filter(_._2.version > last - every)

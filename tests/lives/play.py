@@ -3,123 +3,46 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import copy
 import json
 import math
 import os
-import pickle
 import random
 import re
 import shutil
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import binshift
 import binshift.inspect as reading
-from binshift import AllAtOnce, Batched, Fluid, Migration, OnDemand
+from binshift import AllAtOnce, Batched, Fluid, Migration, OnDemand, RoutingTable, savepoints
 from binshift.inspect.tools.fsck import Severity, fsck
 from binshift.session import PROVIDER
 from chaos.life import committed
 from chaos.winding import forget_from
-from harness import STOCK, StreamRun, end_maintenance, rows
-from lives.life import EPOCHS, Cancel, Change, Epochs, Event, Fault, Life, Look, Lose, Restart, RollBack
+from harness import StreamRun, end_maintenance
+from lives.armed import Armed
+from lives.life import EPOCHS, Cancel, Change, Epochs, Event, Fault, Life, Look, Lose, Restart, RollBack, Save
+from lives.oracle import Oracles, Variants, input_of, rows_of, state_of
 from local.queries import QUERIES
-from local.settings import JOIN_4, ONE_EPOCH
 from traces.by_hand import wound_back
 from traces.checker import RejectedError, Verdict, check
 
 #: An epoch takes half a second; one that takes so long does not end.
 PATIENCE_S = 60.0
+#: For so many epochs of a run, its numbers of rows may be wrong.
+UNCOUNTED = 5
+#: After so many epochs, a migration has ended whose last step was taken.
+ENDS_AFTER = 6
+#: For so long, a task may wait for what is held. Closing a store would wait for ever.
+HELD_S = 3.0
 #: A query fails so often at most by what was armed on purpose.
 FAILURES = 5
 
 
 class WrongError(Exception):
     """The results that differ from those of Spark's own provider."""
-
-
-#: For each epoch, which of its possible inputs it has.
-Variants = tuple[int, ...]
-
-
-@dataclass
-class Oracles:
-    """Runs of Spark's own provider, one for each operator, form of state, and input.
-
-    What they gave is kept in `root`, where other processes find it.
-    """
-
-    spark: Any
-    root: Path
-    outputs: dict[tuple[Any, ...], dict[int, list[Any]]] = field(default_factory=dict)
-
-    def of(self, life: Life, variants: Variants) -> dict[int, list[Any]]:
-        """The outputs of all epochs."""
-        key = self._key(life, variants)
-        if key not in self.outputs:
-            if self._found(key) is None:
-                self._run(life, variants, self.root / f"{self._hashed(key)}-{os.getpid()}")
-            found = self._found(key)
-            assert found is not None
-            self.outputs[key] = pickle.loads((found / "outputs").read_bytes())
-        return self.outputs[key]
-
-    def state(self, life: Life, variants: Variants, epoch: int) -> list[list[str]]:
-        self.of(life, variants)
-        folder = self._found(self._key(life, variants))
-        assert folder is not None
-        kept = folder / f"state-{epoch}"
-        if not kept.exists():
-            made = folder / f"state-{epoch}-{os.getpid()}"
-            made.write_bytes(pickle.dumps(state_of(self._stock(life, folder), life, epoch)))
-            made.rename(kept)
-        states: list[list[str]] = pickle.loads(kept.read_bytes())
-        return states
-
-    def _run(self, life: Life, variants: Variants, folder: Path) -> None:
-        run = self._stock(life, folder).start()
-        for epoch in range(EPOCHS):
-            run.feed(input_of(life, epoch, variants[epoch]))
-            run.query.processAllAvailable()
-        run.stop()
-        unfinished = folder / "unfinished"
-        unfinished.write_bytes(pickle.dumps(run.outputs))
-        unfinished.rename(folder / "outputs")
-
-    def _stock(self, life: Life, folder: Path) -> StreamRun:
-        query = QUERIES[life.operator]
-        stock = JOIN_4 if "join-4" in life.settings else {}
-        conf = {**ONE_EPOCH, "spark.sql.shuffle.partitions": "1", **stock}
-        return StreamRun(self.spark, folder, query.build, query.mode, STOCK, conf)
-
-    def _found(self, key: tuple[Any, ...]) -> Path | None:
-        """Each process makes its own folder, as Spark writes the folder's path into some files."""
-        outputs = next(self.root.glob(f"{self._hashed(key)}-*/outputs"), None)
-        return None if outputs is None else outputs.parent
-
-    @staticmethod
-    def _hashed(key: tuple[Any, ...]) -> str:
-        return hashlib.sha256(repr(key).encode()).hexdigest()[:16]
-
-    @staticmethod
-    def _key(life: Life, variants: Variants) -> tuple[Any, ...]:
-        return life.operator, life.rows, "join-4" in life.settings, variants
-
-
-def state_of(run: StreamRun, life: Life, epoch: int) -> list[list[str]]:
-    """Reads the state of an epoch from the checkpoint."""
-    return run.states([{**o, "batchId": str(epoch)} for o in QUERIES[life.operator].state])
-
-
-def input_of(life: Life, epoch: int, variant: int) -> list[dict[str, Any]]:
-    """Variants differ in their keys."""
-    keys = 3 * life.rows // 2
-    return [
-        {**row, "k": f"key{(int(row['k'].removeprefix('key')) + 17 * variant) % keys}"}
-        for row in rows(epoch, life.rows, keys=keys)
-    ]
 
 
 def play(spark: Any, life: Life, root: Path, oracles: Oracles, deadline: float = math.inf) -> dict[str, Any]:
@@ -159,10 +82,24 @@ class _Player:
         query = QUERIES[life.operator]
         self.run = StreamRun(spark, root, query.build, query.mode, PROVIDER, life.conf)
         self.stores = getattr(spark._jvm.org.apache.spark.sql.execution.streaming.state, "StateStore$")
-        self.faults = Path(os.environ["BINSHIFT_TESTS_TMP"]) / "faults"
-        self.counts = {"epochs": 0, "changes": 0, "refused": 0, "rollbacks": 0, "starts": 0, "failures": 0}
+        self.faults = Armed()
+        self.counts = {
+            "epochs": 0,
+            "changes": 0,
+            "refused": 0,
+            "rollbacks": 0,
+            "savepoints": 0,
+            "starts": 0,
+            "failures": 0,
+        }
         self.fed = 0
-        self._disarm()
+        #: The epochs of savepoints, with the input that they had.
+        self.saved: dict[int, Variants] = {}
+        self.compared: dict[int, list[Any]] = {}
+        self.uncounted = UNCOUNTED
+        self.tasks = spark._jvm.binshift.tests.TestTasks
+        self.tasks.listenTo(spark._jsc.sc())
+        self.tasks.takeFailures()
         self._start()
 
     def do(self, event: Event) -> None:
@@ -180,27 +117,38 @@ class _Player:
                 with contextlib.suppress(binshift.BinshiftError):
                     self._roll_back()
             case Lose():
+                self.faults.let_go()
                 getattr(self.stores, "MODULE$").unloadAll()
             case Restart():
                 self._restart(event)
+            case Save():
+                self._save()
             case Look(chance):
                 if (last := committed(self.run.root)) >= 0:
                     self._compare_state(last - chance % min(self.life.retained, last + 1))
+            case Fault("versions.deleted") if "unload-on-commit" in self.life.settings:
+                # Tasks clean up then. Their error would be so long that the stream's thread ends in Spark's regular
+                # expression for such errors, by an overflow of its stack, and the query never ends.
+                pass
             case Fault():
-                self._disarm()
-                (self.faults / f"{event.point}.{event.action}").touch()
+                self.faults.arm(event, committed(self.run.root))
 
     def compare(self) -> Verdict:
         """Compares states, the trace and the files. Outputs were compared before."""
-        self._disarm()
+        self.faults.disarm()
         last = committed(self.run.root)
         missing = set(range(EPOCHS)) - self.run.outputs.keys()
         if missing:
             raise WrongError(f"no output of epochs {sorted(missing)}")
+        self._compare_plans(last)
         self.run.stop()
+        self._compare_tasks()
         end_maintenance(self.run.spark)
-        for epoch in sorted({last, max(0, last - min(self.life.retained, 3) + 1)}, reverse=True):
-            self._compare_state(epoch)
+        # Each is read in another way, from the snapshots before it.
+        for back in (0, 2, 5, 9, 14):
+            if back < self.life.retained:
+                self._compare_state(last - back)
+        self._compare_forks()
         try:
             verdict = check(_trace(), under=self.run.root)
         except RejectedError as error:
@@ -211,24 +159,53 @@ class _Player:
             raise WrongError(f"fsck: {damage[:3]}")
         return verdict
 
-    def _compare_state(self, epoch: int) -> None:
+    def _save(self) -> None:
+        last = committed(self.run.root)
+        if last < 0 or last in self.saved:
+            return
         try:
-            found = state_of(self.run, self.life, epoch)
+            made = savepoints.create(self.run.checkpoint, f"at-{last}")
+        except binshift.BinshiftError as error:
+            raise WrongError(f"no savepoint can be made: {error}") from error
+        self.counts["savepoints"] += 1
+        self.saved[made.epoch] = self.variants
+
+    def _drop_from(self, epoch: int) -> None:
+        """Under format 1, a query that was wound back past a savepoint would not start."""
+        for saved in [e for e in self.saved if e >= epoch and "format-2" not in self.life.settings]:
+            savepoints.drop(self.run.checkpoint, f"at-{saved}")
+            del self.saved[saved]
+
+    def _compare_forks(self) -> None:
+        for epoch, variants in self.saved.items():
+            fork = copy.copy(self.run)
+            fork.checkpoint = self.run.root / f"fork-{epoch}"
+            savepoints.fork(self.run.checkpoint, fork.checkpoint, savepoint=f"at-{epoch}")
+            self._compare_state(epoch, fork, variants)
+
+    def _compare_state(
+        self, epoch: int, run: StreamRun | None = None, variants: Variants | None = None
+    ) -> None:
+        """By default, that of the life as it went on."""
+        try:
+            found = state_of(run or self.run, self.life, epoch)
         except Exception as error:
             raise WrongError(f"state of epoch {epoch} cannot be read: {_first_lines(error)}") from error
-        if found != self.oracles.state(self.life, self.variants, epoch) and not self._may_forget_later(epoch):
+        if found != self.oracles.state(
+            self.life, variants or self.variants, epoch
+        ) and not self._may_forget_later(epoch):
             raise WrongError(f"state of epoch {epoch}")
 
     def _may_forget_later(self, epoch: int) -> bool:
         """True if the state may still have rows that no later row meets, since bins came on demand."""
         entries = [json.loads(f.read_text()) for f in (self.run.checkpoint / "binshift/routing").glob("[0-9]*")]
         return any(
-            e["step"] and e["step"]["strategy"] == "on-demand" and epoch - 4 < e["epoch"] <= epoch
+            (e.get("step") or {}).get("strategy") == "on-demand" and epoch - 4 < e["epoch"] <= epoch
             for e in entries
         )
 
     def end(self) -> None:
-        self._disarm()
+        self.faults.disarm()
         with contextlib.suppress(Exception):
             self.run.stop()
         end_maintenance(self.run.spark)
@@ -246,17 +223,55 @@ class _Player:
         while committed(self.run.root) < epoch:
             if not self.run.query.isActive:
                 self._failed()
+            if time.monotonic() > deadline - PATIENCE_S + HELD_S:
+                self.faults.let_go()
             if time.monotonic() > deadline:
                 raise WrongError(f"epoch {epoch} does not end: {self.run.query.status}")
             time.sleep(0.01)
         self.counts["epochs"] += 1
+        self.faults.committed(epoch)
         self._compare_outputs()
+        self._compare_tasks()
+        self._compare_rows(epoch)
 
     def _compare_outputs(self) -> None:
         expected = self.oracles.of(self.life, self.variants)
         for epoch, output in self.run.outputs.items():
+            if self.compared.get(epoch) is output:
+                continue  # It is the same object, so it has not come again since.
             if output != expected.get(epoch):
                 raise WrongError(f"output of epoch {epoch}")
+            self.compared[epoch] = output
+
+    def _compare_rows(self, epoch: int) -> None:
+        """Compares how many rows each operator has.
+
+        A run may not know at first how many rows a long replay of changelogs has added.
+        """
+        self.uncounted -= 1
+        found = rows_of(self.run, epoch)
+        if not found or "no-row-count" in self.life.settings:
+            return
+        expected = self.oracles.rows(self.life, self.variants)[epoch]
+        if found == expected:
+            self.uncounted = 0
+        elif self.uncounted < 0 and not self._may_forget_later(epoch):
+            raise WrongError(f"epoch {epoch} has {found} rows, and not {expected}")
+
+    def _compare_plans(self, last: int) -> None:
+        """A migration ends soon after its last step."""
+        try:
+            controller = self.run.attach()
+            table, migration = controller.routing(), controller.migration()
+        except binshift.BinshiftError:
+            return  # The query has just ended, on purpose.
+        if migration is not None and migration.plan.target == table and table.epoch < last - ENDS_AFTER:
+            raise WrongError(f"a migration whose steps were taken by epoch {table.epoch} does not end")
+
+    def _compare_tasks(self) -> None:
+        """A task that fails by itself is tried again, which would hide why."""
+        if failures := list(self.tasks.takeFailures()):
+            raise WrongError(f"a task failed: {_reasons(failures[0])}")
 
     def _failed(self) -> None:
         """A query may end by what was armed on purpose, and by nothing else."""
@@ -265,24 +280,31 @@ class _Player:
         self.counts["failures"] += 1
         if "on purpose" not in text or self.counts["failures"] > FAILURES:
             raise WrongError(f"the query failed: {_reasons(text)}")
-        self._disarm()
+        self.faults.disarm()
         self._start()
 
     def _start(self) -> None:
         self.counts["starts"] += 1
+        self.uncounted = UNCOUNTED
         self.run.start()
 
     def _restart(self, event: Restart) -> None:
-        self._disarm()
+        # What lasts for some epochs outlives its run, but stores are not closed while something is held.
+        self.faults.end_other()
+        if event.loses:
+            self.faults.let_go()
         with contextlib.suppress(Exception):
             self.run.stop()
         if event.loses:
             end_maintenance(self.run.spark)
         last = committed(self.run.root)
+        if event.again:
+            self._drop_from(last)
         if event.again and last >= 0:
             forget_from(self.run.checkpoint, last, logs=("commits",))
         back = min(event.back, self.life.retained - 1, last)
         if back > 0 and not event.again:
+            self._drop_from(last + 1 - back)
             forget_from(self.run.checkpoint, last + 1 - back)
             if event.other:
                 self._change_input_from(last + 1 - back)
@@ -321,8 +343,8 @@ class _Player:
             else:
                 table = controller.routing()
                 target: Any = event.to
-                if event.to == "owners":
-                    target = [rng.randrange(table.partitions) for _ in range(table.bins)]
+                if event.to in ("owners", "few"):
+                    target = _other_owners(rng, table, event.to == "few")
                 plan = controller.plan(target, strategy=strategy, prepare=event.prepare)
                 controller.submit(plan, prepare=event.prepare, **limit)
             self.counts["changes"] += 1
@@ -340,10 +362,13 @@ class _Player:
             migration.rollback()
             self.counts["rollbacks"] += 1
 
-    def _disarm(self) -> None:
-        self.faults.mkdir(exist_ok=True)
-        for file in self.faults.iterdir():
-            file.unlink(missing_ok=True)
+
+def _other_owners(rng: random.Random, table: RoutingTable, only_few: bool) -> list[int]:
+    partitions = max(2, table.partitions)
+    owners = list(table.assignment)
+    for bin in rng.sample(range(table.bins), rng.randint(1, 4) if only_few else table.bins):
+        owners[bin] = rng.randrange(partitions)
+    return owners
 
 
 def _trace() -> Path:

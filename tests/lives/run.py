@@ -79,7 +79,8 @@ def _side_by_side(given: argparse.Namespace, seed: str) -> int:
 
 
 def _alone(given: argparse.Namespace, seed: str) -> int:
-    from lives.play import Oracles, WrongError, play
+    from lives.oracle import Oracles
+    from lives.play import WrongError, play
 
     root = Path(tempfile.mkdtemp(prefix="binshift-lives-"))
     deadline = time.monotonic() + given.minutes * 60
@@ -93,6 +94,9 @@ def _alone(given: argparse.Namespace, seed: str) -> int:
                 counts = play(spark, life, next(roots), oracles)
             except WrongError as error:
                 return str(error)
+            except Exception as error:
+                # What no life expects, for example a call that fails.
+                return f"{type(error).__name__}: {error}"
             line = json.dumps({"commit": commit(REPO), "operator": life.operator, **counts})
             print(line, file=sys.stderr)
             if given.results:

@@ -6,7 +6,8 @@ import pytest
 
 import lives.life
 from lives.life import Cancel, Change, Epochs, Fault, Life, Lose, Restart
-from lives.play import Oracles, WrongError, play
+from lives.oracle import Oracles
+from lives.play import WrongError, play
 from lives.shrink import shrunk
 
 SECONDS = 60.0

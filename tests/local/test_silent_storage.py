@@ -39,7 +39,7 @@ REACHED = (
     "BinnedStateStoreProvider.getReadStore",
     "BinnedStateStore.commit",
     "doSnapshotMaintenance",
-    "BinnedFileManager.deleteOldVersions",
+    "OldVersions.deleteOldVersions",
     # What the driver does beside the stream's thread.
     "RemoteRequests.serve",
     "RetiredPartitions.clean",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from binshift import AllAtOnce, OnDemand, PlanError
+from chaos.life import committed
+from harness import rows, until
 from local.migrations import assert_never_migrated
 from local.queries import QUERIES
 from local.test_places import submit
@@ -44,6 +46,17 @@ def test_a_rescale_takes_effect_as_if_it_were_not_prepared(run, tmp_path, caplog
     adopted, read = (sum(m[f"binshiftBins{name}"] for m in metrics) for name in ("Adopted", "FromCheckpoint"))
     assert read == adopted > 0
     assert_never_migrated(run, COUNT, 6, tmp_path, **UNLOADED)
+
+
+def test_a_partition_that_comes_back_waits_for_no_executor(run):
+    """A local master looks for waiting tasks only when another task ends, so the epoch would never end."""
+    run.attach().rescale(1, strategy=AllAtOnce())
+    run.run(2, 3, 4)
+    run.attach().rescale(4, strategy=AllAtOnce())
+    for epoch in range(5, 8):
+        run.feed(rows(epoch))
+    assert until(lambda: committed(run.root) == 7)
+    assert run.attach().routing().partitions == 4
 
 
 def test_a_drain_is_refused_and_a_rebalance_moves_bins_only(run):

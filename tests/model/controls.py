@@ -109,6 +109,15 @@ CONTROLS = [
     _control(Guard.RETAIN_ALL, budget=Budget(snapshots=1, plans=0), retained=2),
     _control(Guard.CLEAN_SAME_FILE, budget=WOUND, format=1, retained=2),
     _control(Guard.KEEP_UNCOMMITTED, budget=Budget(plans=0)),
+    _control(Guard.SAVEPOINT_OF_NEWEST, budget=Budget(starts=1, snapshots=1, plans=0, savepoints=1)),
+    _control(Guard.SAVEPOINT_KEEPS_ALL, budget=Budget(starts=1, snapshots=1, plans=0, savepoints=1)),
+    _control(Guard.SAVEPOINT_AFTER_DECISION, budget=Budget(starts=1, snapshots=1, plans=0, savepoints=1)),
+    _control(
+        Guard.SAVEPOINT_STOPS_START,
+        budget=Budget(crashes=1, winds=1, plans=0, savepoints=1),
+        format=1,
+        retained=2,
+    ),
     _control(Guard.SOURCES_CHECKED, budget=Budget(starts=1, deletions=1), adopts_from_files=True),
     _control(Guard.OWN_PLAN, budget=Budget(others=1, plans=2), epochs=4),
     _control(

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 
 from model.recovery import File, first_logged, needed, oldest_entry
 from model.rules import Guard, Rules
+from model.savepoints import kept, spared
 from model.state import Checkpoint, Cleanup, Entry, State, Upload
-from model.steps import Step
+from model.steps import Event, Step
 
 
 def uploads(rules: Rules, s: State) -> Iterator[Step]:
@@ -50,34 +51,50 @@ def is_lost(rules: Rules, c: Checkpoint, u: Upload) -> bool:
 
 
 def cleanups(rules: Rules, s: State) -> Iterator[Step]:
-    """Lists, and then deletes what no recovery of a retained version reads."""
+    """Lists, and then deletes what no recovery of a retained version reads, and no savepoint keeps."""
     c = s.files
     if not rules.cleans:
         return
     under_way = {x.of for x in s.cleanups}
+    # Entries are copied into savepoints; and where there are no savepoints, nothing depends on the look.
+    looks = s.files.savepoints or s.left.savepoints
     for partition in range(rules.partitions if c.commits else 0):
-        if f"partition {partition}" not in under_way:
-            yield from _listed(s, f"partition {partition}", _useless(rules, c, partition))
-    if c.commits and "entries" not in under_way:
-        since = oldest_entry(rules, c)
-        if since is not None:
-            yield from _listed(s, "entries", frozenset(e for e in c.entries if e.name.epoch < since.epoch))
+        of = f"partition {partition}"
+        if of in under_way:
+            continue
+        if looks and not rules.has(Guard.SAVEPOINT_AFTER_DECISION):
+            early = kept(rules, c, Cleanup(of, frozenset()))
+            if early is not None:
+                yield _put(s, ("look for savepoints", of), Cleanup(of, spared(c), "to be decided"))
+        elif files := _useless(rules, c, partition):
+            yield _put(s, ("list what is useless", of), Cleanup(of, files, "listed" if looks else "ready"))
+    if c.commits and "entries" not in under_way and (since := oldest_entry(rules, c)) is not None:
+        older = frozenset(e for e in c.entries if e.name.epoch < since.epoch)
+        if older:
+            yield _put(s, ("list what is useless", "entries"), Cleanup("entries", older))
     for x in sorted(s.cleanups, key=repr):
-        yield Step(("clean up", x.of), s._replace(files=_cleaned(rules, c, x), cleanups=s.cleanups - {x}))
+        rest = s._replace(cleanups=s.cleanups - {x})
+        match x.phase:
+            case "to be decided":
+                useless = _useless(rules, c, int(x.of.rpartition(" ")[2])) - x.files
+                yield _put(rest, ("list what is useless", x.of), Cleanup(x.of, useless))
+            case "listed":
+                yield _put(rest, ("look for savepoints", x.of), kept(rules, c, x))
+            case _:
+                yield Step(("clean up", x.of), rest._replace(files=_cleaned(rules, c, x)))
 
 
-def _listed(s: State, of: str, files: frozenset[File] | frozenset[Entry]) -> Iterator[Step]:
-    if files:
-        yield Step(("list what is useless", of), s._replace(cleanups=s.cleanups | {Cleanup(of, files)}))
+def _put(s: State, event: Event, x: Cleanup | None) -> Step:
+    return Step(event, s if x is None else s._replace(cleanups=s.cleanups | {x}))
 
 
-def _useless(rules: Rules, c: Checkpoint, partition: int) -> frozenset[File]:
-    kept = needed(rules, c, partition)
-    if kept is None:
+def _useless(rules: Rules, c: Checkpoint, partition: int) -> frozenset[File | Entry]:
+    wanted = needed(rules, c, partition)
+    if wanted is None:
         return frozenset()
     newest = len(c.commits) if rules.has(Guard.KEEP_UNCOMMITTED) else len(c.commits) + 1
     files: frozenset[File] = c.changelogs | c.snapshots
-    return frozenset(f for f in files if f.partition == partition and f.version <= newest and f not in kept)
+    return frozenset(f for f in files if f.partition == partition and f.version <= newest and f not in wanted)
 
 
 def _cleaned(rules: Rules, c: Checkpoint, x: Cleanup) -> Checkpoint:

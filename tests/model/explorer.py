@@ -14,6 +14,7 @@ from model.invariants import violated
 from model.migration import migrates
 from model.mishaps import mishaps
 from model.rules import Rules
+from model.savepoints import savepoints
 from model.start import begins, starts
 from model.state import Checkpoint, PerBin, State
 from model.steps import Event, Step
@@ -36,6 +37,7 @@ def steps(rules: Rules, s: State) -> Iterator[Step]:
     yield from uploads(rules, s)
     yield from cleanups(rules, s)
     yield from sweeps(s)
+    yield from savepoints(rules, s)
     yield from mishaps(rules, s)
 
 

@@ -7,6 +7,7 @@ from functools import lru_cache
 from model.epoch import may_commit
 from model.recovery import REMEMBERED, expected, named, owners, recovered, retained
 from model.rules import Guard, Rules
+from model.savepoints import savepoints_whole
 from model.state import Checkpoint, Claim, State
 
 
@@ -16,6 +17,7 @@ def violated(rules: Rules, s: State) -> str | None:
         or claims_in_order(s.files)
         or promise_kept(rules, s.files)
         or recoverable(rules, s.files)
+        or savepoints_whole(s.files)
     )
 
 

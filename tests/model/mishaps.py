@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from model.rules import Rules
+from model.rules import Guard, Rules
 from model.state import State
 from model.steps import Step, replaced, without
 
@@ -55,7 +55,10 @@ def _wind_back(rules: Rules, s: State) -> Iterator[Step]:
     ):
         return
     left = s.left._replace(winds=s.left.winds - 1)
+    kept = max((p.version for p in c.savepoints), default=0)
     for version in range(c.oldest, len(c.commits) + 1):
+        if version < kept and rules.format == 1 and rules.has(Guard.SAVEPOINT_STOPS_START):
+            continue  # Nothing happens any more, because each start is refused.
         for logged in (version, version + 1):
             if logged <= len(c.offsets) and (version, logged) != (len(c.commits), len(c.offsets)):
                 back = c._replace(commits=c.commits[:version], offsets=c.offsets[:logged], winds=c.winds + 1)

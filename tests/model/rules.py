@@ -64,6 +64,13 @@ class Guard(Enum):
         "in format 1, a cleanup deletes what has the name of a listed file, though it is another file by now"
     )
     KEEP_UNCOMMITTED = "a cleanup deletes files of versions that are not committed yet"
+    # Savepoints
+    SAVEPOINT_OF_NEWEST = "a savepoint doesn't look whether its epoch is still the newest once it keeps files"
+    SAVEPOINT_KEEPS_ALL = "a savepoint keeps nothing until it is known which files it needs"
+    SAVEPOINT_AFTER_DECISION = "a cleanup looks for savepoints before it decides what is useless, and not after"
+    SAVEPOINT_STOPS_START = (
+        "in format 1, a query that was wound back past a savepoint goes on, and makes its files anew"
+    )
     # Migrations
     SNAPSHOT_ASKED = (
         "a step waits for sources that cannot be rebuilt, and nobody asks their stores for a snapshot"

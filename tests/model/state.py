@@ -111,7 +111,16 @@ class Cleanup(NamedTuple):
     """Files that somebody has listed, found to be of no use, and is about to delete."""
 
     of: str
-    files: frozenset[Changelog | Snapshot] | frozenset[Entry]
+    files: frozenset[Changelog | Snapshot | Entry]
+    phase: str = "ready"  # To delete; "listed" before it has looked for savepoints.
+
+
+class Savepoint(NamedTuple):
+    """What another process keeps of a version: everything, until it has found out which files are needed."""
+
+    phase: str
+    version: int
+    files: frozenset[Changelog | Snapshot] = frozenset()
 
 
 class Instance(NamedTuple):
@@ -163,6 +172,7 @@ class Budget(NamedTuple):
     copies: int = 0
     winds: int = 0
     deletions: int = 0  # Of files, by hand.
+    savepoints: int = 0
 
 
 class Checkpoint(NamedTuple):
@@ -181,6 +191,7 @@ class Checkpoint(NamedTuple):
         False  # Somebody has deleted files by hand, and it was not found yet that all is there again.
     )
     promised: Table | None = None  # To which the rollback of a migration leads, once somebody asked for it.
+    savepoints: frozenset[Savepoint] = frozenset()
     finished: frozenset[int] = frozenset()  # Migrations that have ended with their last step.
 
 

@@ -17,6 +17,7 @@ import pytest
 
 import binshift
 import binshift.inspect
+import binshift.savepoints
 from binshift.cli import exits
 from binshift.cli.main import cli
 from snippets import PAGES, ROOT, snippets
@@ -297,7 +298,9 @@ def test_each_public_name_is_in_the_reference():
     errors = {n for n in binshift.__all__ if isinstance(getattr(binshift, n), type)
               and issubclass(getattr(binshift, n), binshift.BinshiftError)}  # fmt: skip
     named = {*binshift.__all__, *binshift.autoscaling.__all__, *binshift.inspect.__all__}
-    assert sorted(named - listed - errors - {"__version__", "autoscaling", "inspect"}) == []
+    named |= {*binshift.savepoints.__all__}
+    modules = {"autoscaling", "inspect", "savepoints"}
+    assert sorted(named - listed - errors - modules - {"__version__"}) == []
 
 
 def test_the_notebook_of_the_examples_compiles():

@@ -11,12 +11,13 @@ from binshift.control.directory import open_directory
 from binshift.control.history import history_table
 from binshift.control.mailbox import Mailbox
 from binshift.control.routing_log import ENTRY_KEY
+from binshift.control.savepoints import Savepoints
 from binshift.errors import PlanError
 from binshift.inspect.facts import Facts
 from binshift.planning.options import MigrationOptions
 from binshift.planning.plan import MigrationPlan
 from binshift.planning.routing import RoutingTable
-from golden import ENTRY, EPOCH, FILES, GOLDEN, NEXT, PLAN, checkpoint, golden
+from golden import ENTRY, EPOCH, FILES, GOLDEN, NEXT, PLAN, SAVEPOINT, checkpoint, golden
 
 MIGRATION = "0b6c3a52-6c0f-4c1e-9a57-3f7f0d6f5f10"
 OPTIONS = MigrationOptions(start_epoch=3, prepare=False, place_on=("driver",), vacate="7", places={1: "driver"})
@@ -85,6 +86,13 @@ def test_a_plan_is_written_as_it_was_read(directory):
     assert (migration.id, migration.cancelled, migration.moves_partitions) == (MIGRATION, False, True)
     assert json.loads(migration.plan.to_json()) == golden(PLAN)["plan"]
     assert OPTIONS.as_dict() == golden(PLAN)["options"]
+
+
+def test_a_savepoint_is_written_as_it_was_read(directory):
+    [savepoint] = Savepoints(directory.files).all()
+    assert (savepoint.name, savepoint.version, savepoint.size) == ("before-upgrade", 6, 2047)
+    assert savepoint.path == f"binshift/{SAVEPOINT}"
+    assert json.loads(savepoint.to_json()) == golden(SAVEPOINT)
 
 
 def test_the_ids_of_a_version_from_the_log_and_from_the_copy(directory):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import binshift.inspect
 from binshift.errors import StateFormatError
-from binshift.inspect.tools.fsck import fsck
+from binshift.inspect.tools.fsck import Severity, fsck
 from checkpoints import FAMILIES, Writer, home
 
 BINS = 5
@@ -27,7 +27,7 @@ def folder(tmp_path_factory):
 def journeys(draw):
     """A table for each epoch: usually the table of the epoch before, else a random one."""
     tables = []
-    for _ in range(draw(st.integers(1, 9))):
+    for _ in range(draw(st.integers(1, 12))):
         if tables and draw(st.booleans()):
             tables.append(tables[-1])
         else:
@@ -78,6 +78,61 @@ def test_every_version_of_every_journey_is_read_as_it_was(folder, journey, seed,
             assert found(checkpoint, version, "left-tsWithKey", bins=[bin]) == some
         assert [str(f) for f in fsck(checkpoint)] == []
     assert [p.name for p in folder.iterdir()] == ["checkpoint"]
+
+
+@settings(max_examples=25, deadline=None)
+@given(journeys(), st.integers(0, 1 << 32), st.booleans(), st.booleans())
+def test_a_version_is_read_with_no_more_files_than_its_recovery_needs(folder, journey, seed, checksums, ids):
+    root = folder / "cleaned"
+    shutil.rmtree(root, ignore_errors=True)
+    writer = Writer(root, random.Random(seed), BINS, checksums, False, ids)
+    for partitions, owners in journey:
+        writer.epoch(partitions, owners)
+    delete_what_no_recovery_needs(root, journey)
+    with binshift.inspect.open(root, scratch=folder) as checkpoint:
+        for family in FAMILIES:
+            assert found(checkpoint, len(journey), family) == expected(writer.versions[-1], family)
+        assert [str(f) for f in fsck(checkpoint) if f.severity is Severity.DAMAGE] == []
+    shutil.rmtree(root)
+
+
+def delete_what_no_recovery_needs(root, journey):
+    """Deletes like a cleanup: of each partition, what is older than the oldest file that is needed."""
+
+    def version(file):
+        return int(file.name.split("_")[0].split(".")[0])
+
+    def owner(bin, version):
+        return journey[version - 1][1][bin]
+
+    def newest_snapshot(partition, at):
+        zips = (root / f"state/0/{partition}").glob("*.zip")
+        return max((v for f in zips if (v := version(f)) <= at), default=0)
+
+    def need(partition, at):
+        oldest[partition] = min(oldest.get(partition, at), newest_snapshot(partition, at) or at)
+
+    def trace(bin, partition, at):
+        base = newest_snapshot(partition, at)
+        need(partition, at)
+        while at > base and owner(bin, at) == partition:
+            need(partition, at)
+            at -= 1
+        if at > 0 and owner(bin, at) != partition:
+            trace(bin, owner(bin, at), at)
+
+    oldest = {}
+    last = len(journey)
+    partitions, owners = journey[-1]
+    for partition in range(partitions):
+        need(partition, last)
+    for bin, partition in enumerate(owners):
+        trace(bin, partition, last)
+    for folder in (root / "state/0").iterdir():
+        if folder.name.isdigit():
+            for file in folder.glob("[0-9]*"):
+                if file.is_file() and version(file) < oldest.get(int(folder.name), last + 1):
+                    file.unlink()
 
 
 def test_a_version_whose_source_is_gone_is_refused(folder):

@@ -125,6 +125,6 @@ print(json.dumps([(r.exit_code, r.output) for r in results]))
     assert "binshift.convert needs p" in convert[1]
     assert "binshift[spark]" in convert[1]
     assert help[0] == 0
-    assert help[1].count("Not here") == 2
+    assert help[1].count("Not here") == 4
     assert jar[0] == 0
     assert Path(jar[1].strip()).is_file()

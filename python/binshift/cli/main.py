@@ -20,8 +20,8 @@ from binshift.control.failures import storage_error
 __all__ = ["cli", "main"]
 
 _FAMILIES = (status, reading, requesting, doctor, convert, running)
-#: Modules that need an extra, each with a command of its own name.
-_OPTIONAL = ("state", "fsck")
+#: Modules that need an extra, with their commands.
+_OPTIONAL = {"state": ("state",), "fsck": ("fsck",), "savepoint": ("savepoint", "fork")}
 
 
 class _Group(click.Group):
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def _optional(name: str) -> Iterable[click.Command]:
-    """The commands of a module, or a command that says which library they need."""
+    """The commands of a module, or commands of the same names that say which library they need."""
     try:
         commands: Iterable[click.Command] = importlib.import_module(f"binshift.cli.{name}").COMMANDS
         return commands
@@ -80,7 +80,7 @@ def _optional(name: str) -> Iterable[click.Command]:
 
     rest = click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)
     settings = {"ignore_unknown_options": True, "help_option_names": []}
-    return [click.Command(name, settings, fail, [rest], help=f"Not here: {error}")]
+    return [click.Command(n, settings, fail, [rest], help=f"Not here: {error}") for n in _OPTIONAL[name]]
 
 
 for family in _FAMILIES:

@@ -1,4 +1,4 @@
-"""Reads a checkpoint's files on any file system that pyarrow reaches. To write, use `filesystem`."""
+"""Reads and writes a checkpoint's files on any file system that pyarrow reaches."""
 
 from __future__ import annotations
 
@@ -84,12 +84,18 @@ class Files:
         """Names of the directories in a directory, sorted."""
         return sorted(i.base_name for i in self._list(directory) if i.type == fs.FileType.Directory)
 
+    def below(self, directory: str) -> list[str]:
+        """The paths of all files in a directory and below, relative to the root; none if it doesn't exist."""
+        found = self._list(directory, recursive=True)
+        start = len(self._root) + 1
+        return sorted(i.path[start:] for i in found if i.type == fs.FileType.File)
+
     def numbers(self, directory: str) -> list[int]:
         """The files of a directory whose names are numbers, ascending."""
         return sorted(int(n) for n in self.sizes(directory) if n.isascii() and n.isdigit())
 
-    def _list(self, directory: str) -> list[fs.FileInfo]:
-        selector = fs.FileSelector(self.path(directory), allow_not_found=True)
+    def _list(self, directory: str, *, recursive: bool = False) -> list[fs.FileInfo]:
+        selector = fs.FileSelector(self.path(directory), allow_not_found=True, recursive=recursive)
         with self.reaching("list", directory):
             return cast(list[fs.FileInfo], self.filesystem.get_file_info(selector))
 
@@ -143,6 +149,25 @@ class Files:
             If the file doesn't exist or isn't JSON.
         """
         return parse_json(self.read(path), f"{self.name}/{path}")
+
+    def write(self, path: str, data: bytes) -> None:
+        """Writes a small file so that it appears as a whole: readers skip names that begin with a dot."""
+        folder, _, name = path.rpartition("/")
+        hidden = self.path(f"{folder}/.{name}")
+        with self.reaching("write", path):
+            self.filesystem.create_dir(self.path(folder), recursive=True)
+            with self.filesystem.open_output_stream(hidden) as stream:
+                stream.write(data)
+            self.filesystem.move(hidden, self.path(path))
+
+    def delete(self, path: str) -> bool:
+        """Deletes a file; returns whether it was there."""
+        try:
+            with self.reaching("delete", path, _ABSENT):
+                self.filesystem.delete_file(self.path(path))
+        except _ABSENT:
+            return False
+        return True
 
     def fetch(self, path: str, target: Path) -> None:
         """Makes a file available at a local path: as a hard link if possible, else as a copy."""

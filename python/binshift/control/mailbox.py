@@ -209,13 +209,7 @@ class Mailbox:
 
     def take_back(self, request: str) -> bool:
         """Deletes a request that the query hasn't taken yet; returns whether it was still there."""
-        name = f"{_REQUESTS}/{request}.json"
-        try:
-            with self._files.reaching("delete", name, (FileNotFoundError,)):
-                self._files.filesystem.delete_file(self._files.path(name))
-        except FileNotFoundError:
-            return False
-        return True
+        return self._files.delete(f"{_REQUESTS}/{request}.json")
 
     def waiting(self) -> list[Waiting]:
         """The requests that the query hasn't served yet, oldest first."""
@@ -229,18 +223,12 @@ class Mailbox:
         return found
 
     def _send(self, kind: str, id_: str | None = None, **fields: Any) -> str:
-        """Writes a request so that it appears as a whole: the driver skips names that begin with a dot."""
+        """Writes a request."""
         id_ = id_ or str(uuid4())
         request = {"format": _FORMAT, "id": id_, "kind": kind, **fields}
         if (secret := secret_of()) is not None:
             request = signed(request, secret, self._checkpoint.query_id() or "")
-        folder, system = self._files.path(_REQUESTS), self._files.filesystem
-        hidden = f"{folder}/.{id_}.json"
-        with self._files.reaching("write", f"{_REQUESTS}/{id_}.json"):
-            system.create_dir(folder, recursive=True)
-            with system.open_output_stream(hidden) as stream:
-                stream.write(json.dumps(request).encode())
-            system.move(hidden, f"{folder}/{id_}.json")
+        self._files.write(f"{_REQUESTS}/{id_}.json", json.dumps(request).encode())
         return id_
 
 

@@ -17,7 +17,7 @@ import google_crc32c
 from binshift.control.damage import damaged, understood
 from binshift.control.files import Files
 
-__all__ = ["check_file", "is_checksum_of", "is_unfinished"]
+__all__ = ["check_file", "checksum_names", "is_checksum_of", "is_unfinished"]
 
 _PIECE = 1 << 22
 #: Relies on Spark: a file is called `.<name>.<uuid>[.TID<task>].tmp` until it is whole, and then gets its name.
@@ -30,6 +30,11 @@ def is_checksum_of(name: str, there: Collection[str]) -> bool:
         return False
     main = name.removesuffix(".crc")
     return main in there or (main.startswith(".") and main[1:] in there)
+
+
+def checksum_names(name: str) -> tuple[str, str]:
+    """The names that checksums of a file have."""
+    return f"{name}.crc", f".{name}.crc"
 
 
 def is_unfinished(name: str) -> bool:

@@ -98,6 +98,11 @@ class Snapshot:
         except (OSError, *NOT_UNDERSTOOD) as error:
             raise _failure(path, scratch, error, error) from error
 
+    @property
+    def files(self) -> list[str]:
+        """The files in the checkpoint that it consists of besides its archive, beginning with their folder."""
+        return [f"SSTs/{name}" for _, name, _ in self.ssts] + [f"logs/{name}" for _, name in self._logs]
+
     def rows_of_bins(self) -> dict[int, int] | None:
         """The number of rows of each bin; None if the snapshot doesn't say, as those of Spark's own provider.
 

@@ -3,6 +3,9 @@
 The bins that a switch adopts and releases are in no changelog. So replaying the changelog of version V begins
 with the switch at epoch V - 1, if there is one: leaving bins are removed, and arriving bins are read from their
 old owners at version V - 1, which may have to be replayed in the same way.
+
+Of an old owner, only what its bins need is read, because a cleanup keeps nothing else: not the changelogs from
+before they came to it, and not where other bins came from.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import google_crc32c
 from binshift.errors import StateFormatError
 from binshift.inspect.decoding.schema import Operator, Store, is_read_in_order
 from binshift.inspect.decoding.values import row_values
-from binshift.inspect.facts import Facts, Settings, Switch
+from binshift.inspect.facts import Facts, Settings
 from binshift.inspect.storage.changelog import Changelog, Lineage
 from binshift.inspect.storage.database import Database, Snapshot, successor
 
@@ -30,6 +33,7 @@ __all__ = ["BIN_BYTES", "Partitions", "Place", "bin_of", "rows_of_bins"]
 #: Bytes of a bin in a key.
 BIN_BYTES = 2
 _SNAPSHOT = re.compile(r"(\d+)(?:_(.+))?\.zip")
+Bins = tuple[int, ...]
 #: How many rows get new checksums at a time.
 _ROWS = 4096
 
@@ -74,20 +78,24 @@ class Partitions:
 
     def __init__(self, facts: Facts, scratch: Path, keep: int = 4) -> None:
         self._facts, self._scratch, self._keep = facts, scratch, keep
-        self._open: OrderedDict[tuple[int, str, int, int], Database] = OrderedDict()
+        self._open: OrderedDict[tuple[object, ...], Database] = OrderedDict()
         self._in_use: dict[int, int] = {}
 
     @contextlib.contextmanager
-    def at(self, place: Place, version: int, settings: Settings) -> Iterator[Database]:
+    def at(
+        self, place: Place, version: int, settings: Settings, bins: Bins | None = None
+    ) -> Iterator[Database]:
         """The rows of a partition at a version; valid while the context lasts.
+
+        If `bins` are given, rows of other bins may be missing or wrong.
 
         Raises
         ------
         StateFormatError
             If files are missing or damaged.
         """
-        key = (place.operator.id, place.store.name, place.partition, version)
-        database = self._open.pop(key, None) or self._made(place, version, settings)
+        key = (place.operator.id, place.store.name, place.partition, version, bins)
+        database = self._open.pop(key, None) or self._made(place, version, settings, bins)
         self._open[key] = database
         self._in_use[id(database)] = self._in_use.get(id(database), 0) + 1
         try:
@@ -107,8 +115,9 @@ class Partitions:
             self._in_use.pop(id(database), None)
             database.close()
 
-    def _made(self, place: Place, version: int, settings: Settings) -> Database:
-        recipe = self.recipe(place, version)
+    def _made(self, place: Place, version: int, settings: Settings, bins: Bins | None) -> Database:
+        recipe = self.recipe(place, version, bins)
+        came = self._arrivals(place, recipe.snapshot_version, version, bins)
         path = Path(tempfile.mkdtemp(prefix="partition-", dir=self._scratch))
         snapshot = Snapshot(self._facts.files, recipe.snapshot, path) if recipe.snapshot else None
         database = Database(path, snapshot, settings.delimiter, is_read_only=not recipe.changelogs)
@@ -116,7 +125,11 @@ class Partitions:
             for v, file in recipe.changelogs:
                 switch = self._facts.switch(v - 1, place.partition) if place.operator.is_binned else None
                 if switch and not switch.is_new:
-                    self._apply(place, v - 1, switch, settings, database)
+                    arriving = {
+                        source: tuple(b for b in of if came.get(b) == v - 1)
+                        for source, of in switch.arriving.items()
+                    }
+                    self._apply(place, v - 1, switch.leaving, arriving, settings, database)
                 with self._facts.files.open(file) as stream:
                     database.apply(Changelog(stream, file).records(), settings.has_row_checksums)
         except BaseException:
@@ -124,8 +137,23 @@ class Partitions:
             raise
         return database
 
-    def recipe(self, place: Place, version: int) -> Recipe:
-        """The files that make up a version.
+    def _arrivals(self, place: Place, first: int, version: int, bins: Bins | None) -> dict[int, int]:
+        """The epochs since `first` at which bins came that stay until `version`; only some, if given."""
+        came: dict[int, int] = {}
+        left: set[int] = set()
+        wanted = None if bins is None else set(bins)
+        if place.operator.is_binned:
+            for epoch in range(version - 1, first - 1, -1):
+                if came.keys() == wanted:
+                    break  # The log may not reach back any further.
+                if (switch := self._facts.switch(epoch, place.partition)) is not None:
+                    left.update(b for b in switch.leaving if b not in came)
+                    arriving = {b for of in switch.arriving.values() for b in of} - left
+                    came = {**dict.fromkeys(arriving if wanted is None else arriving & wanted, epoch), **came}
+        return came
+
+    def recipe(self, place: Place, version: int, bins: Bins | None = None) -> Recipe:
+        """The files that make up a version, or what it has of some bins.
 
         Raises
         ------
@@ -133,7 +161,20 @@ class Partitions:
             If some are missing.
         """
         id = self._facts.ids.of(place.operator.id, place.partition, place.store.name, version)
-        return self._by_version(place, version) if id is None else self._by_lineage(place, version, id)
+        names = self._by_version(place, version) if id is None else self._by_lineage(place, version, id)
+        there = self._facts.files.sizes(place.directory)
+        snapshot, first = (f"{place.directory}/{names[0]}.zip", _version(names[0])) if names[0] else (None, 0)
+        if bins is not None:
+            came = self._arrivals(place, first, version, bins)
+            first = min((came.get(b, first) for b in bins), default=version)
+        needed = [(_version(name), f"{name}.changelog") for name in names[1] if _version(name) > first]
+        for v, name in needed:
+            if name not in there:
+                raise StateFormatError(
+                    f"{place} cannot be read at version {version}: {place.directory}/{name} is missing, and "
+                    f"there is no snapshot of version {v} or later; restore the file from a copy"
+                )
+        return Recipe(snapshot, first, tuple((v, f"{place.directory}/{name}") for v, name in needed))
 
     def rows_said(self, snapshot: str) -> tuple[int, dict[int, int] | None]:
         """The number of rows according to a snapshot, and that of each bin; -1 and None if it doesn't say.
@@ -150,51 +191,55 @@ class Partitions:
         finally:
             shutil.rmtree(path, ignore_errors=True)
 
-    def _by_version(self, place: Place, version: int) -> Recipe:
+    def _by_version(self, place: Place, version: int) -> tuple[str | None, list[str]]:
+        """The newest snapshot, if there is one, and the changelogs since, without the ends of their names."""
         there = self._facts.files.sizes(place.directory)
         matches = (_SNAPSHOT.fullmatch(name) for name in there)
         snapshots = [int(m[1]) for m in matches if m and m[2] is None and int(m[1]) <= version]
         first = max(snapshots, default=0)
-        needed = [(v, f"{v}.changelog") for v in range(first + 1, version + 1)]
-        for v, name in needed:
-            if name not in there:
-                raise StateFormatError(
-                    f"{place} cannot be read at version {version}: {place.directory}/{name} is missing, and "
-                    f"there is no snapshot of version {v} or later; restore the file from a copy"
-                )
-        snapshot = f"{place.directory}/{first}.zip" if first else None
-        return Recipe(snapshot, first, tuple((v, f"{place.directory}/{n}") for v, n in needed))
+        return str(first) if first else None, [str(v) for v in range(first + 1, version + 1)]
 
-    def _by_lineage(self, place: Place, version: int, id: str) -> Recipe:
-        """Follows the lineages in the changelogs back from the version's id, to a snapshot or the beginning."""
+    def _by_lineage(self, place: Place, version: int, id: str) -> tuple[str | None, list[str]]:
+        """The same. Follows lineages back from the version's id, to a snapshot or to the beginning."""
         there = self._facts.files.sizes(place.directory)
         steps = [Lineage(version, id)]
-        changelogs: list[tuple[int, str]] = []
+        changelogs: list[str] = []
         while steps:
             step = steps.pop()
             name = f"{step.version}_{step.id}"
             if f"{name}.zip" in there:
-                return Recipe(f"{place.directory}/{name}.zip", step.version, tuple(reversed(changelogs)))
+                return name, changelogs[::-1]
+            changelogs.append(name)
             path = f"{place.directory}/{name}.changelog"
-            if f"{name}.changelog" not in there:
-                raise StateFormatError(
-                    f"{place} cannot be read at version {version}: {path} is missing; restore it from a copy"
-                )
-            changelogs.append((step.version, path))
-            if not steps and step.version > 1:
+            if not steps and step.version > 1 and f"{name}.changelog" in there:
                 with self._facts.files.open(path) as stream:
                     steps = [s for s in Changelog(stream, path).lineage if s.version < step.version]
                 if not steps or [s.version for s in steps] != list(range(steps[0].version, step.version)):
                     raise StateFormatError(f"{path} is damaged: its lineage has gaps; restore it from a copy")
-        return Recipe(None, 0, tuple(reversed(changelogs)))
+        return None, changelogs[::-1]
 
-    def _apply(self, place: Place, version: int, switch: Switch, settings: Settings, into: Database) -> None:
+    def _apply(
+        self,
+        place: Place,
+        version: int,
+        leaving: Bins,
+        arriving: dict[int, Bins],
+        settings: Settings,
+        into: Database,
+    ) -> None:
+        # Changelogs may have been left out in which bins left that come back now.
+        gone = (*leaving, *(b for bins in arriving.values() for b in bins))
         for family in _families(place.store, into):
-            _drop(into, family, switch.leaving)
-        for source, bins in sorted(switch.arriving.items()):
-            with self.at(Place(place.operator, place.store, source), version, settings) as database:
+            _drop(into, family, gone)
+        for source, bins in sorted((s, bins) for s, bins in arriving.items() if bins):
+            with self.at(Place(place.operator, place.store, source), version, settings, bins) as database:
                 for family in _families(place.store, database):
                     _adopt(database, into, family, bins, settings)
+
+
+def _version(name: str) -> int:
+    """The version in the name of a file."""
+    return int(name.partition("_")[0])
 
 
 def _families(store: Store, database: Database) -> list[str]:
@@ -227,7 +272,7 @@ def _drop(database: Database, family: str, bins: tuple[int, ...]) -> None:
             database.delete_range(start, end or b"\xff" * 64)
 
 
-def _adopt(source: Database, into: Database, family: str, bins: list[int], settings: Settings) -> None:
+def _adopt(source: Database, into: Database, family: str, bins: Bins, settings: Settings) -> None:
     prefix = source.prefix(family)
     if prefix is None:
         return

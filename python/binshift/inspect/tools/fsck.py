@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from binshift.errors import StateFormatError
+from binshift.control.savepoints import Savepoints
+from binshift.errors import ConfigurationError, StateFormatError
 from binshift.inspect.checkpoint import Checkpoint
 from binshift.inspect.decoding.binning import bins_of_keys
 from binshift.inspect.decoding.schema import Operator, Store
@@ -30,10 +31,10 @@ _SHOWN = 200
 def fsck(checkpoint: Checkpoint, version: int | None = None) -> Iterator[Finding]:
     """Checks all files of a checkpoint, and all rows of one version.
 
-    Files: it reads each batch of the logs, the routing log, and the metadata and schemas of operators. For each
-    store, it checks that every version from the oldest readable one on can be put together, that snapshots and
-    the files that they refer to exist with the right sizes, that changelogs are complete, and that all
-    checksums written by Spark are right.
+    Files: it reads each batch of the logs, the routing log, savepoints, and the metadata and schemas of
+    operators. For each store, it checks that every version from the oldest readable one on can be put
+    together, that snapshots and the files that they refer to exist with the right sizes, that changelogs are
+    complete, and that all checksums written by Spark are right.
 
     Rows: it checks that each can be decoded, that its row checksum (if any) is right, that its bin belongs to
     the partition that it is in and is the bin of its key (unless `bins_of_keys` can't tell), and that snapshots
@@ -53,6 +54,7 @@ def fsck(checkpoint: Checkpoint, version: int | None = None) -> Iterator[Finding
     facts = checkpoint._facts
     at = facts.require_version(version)
     yield from _logs(checkpoint)
+    yield from _savepoints(checkpoint)
     try:
         operators = facts.operators(at)
     except StateFormatError as error:
@@ -94,6 +96,34 @@ def _logs(checkpoint: Checkpoint) -> Iterator[Finding]:
         facts.table(max(facts.first_binned_epoch, min(files.numbers("commits"), default=0)))
     except StateFormatError as error:
         yield Finding(Severity.DAMAGE, "binshift/routing", str(error))
+
+
+def _savepoints(checkpoint: Checkpoint) -> Iterator[Finding]:
+    files = checkpoint._facts.files
+    savepoints = Savepoints(files)
+    try:
+        there = savepoints.all()
+    except ConfigurationError as error:
+        yield Finding(Severity.DAMAGE, "binshift/savepoints", str(error))
+        return
+    for savepoint in there:
+        if not savepoint.is_finished:
+            yield Finding(
+                Severity.ORPHAN, savepoint.path, f"savepoint {savepoint.name} was begun and not finished"
+            )
+        for directory, names in (savepoint.files or {}).items():
+            sizes = files.sizes(directory)
+            for name, kept in names.items():
+                if sizes.get(name) != kept.bytes:
+                    has = f"has {sizes[name]} instead of {kept.bytes} bytes" if name in sizes else "is missing"
+                    what = f"{has}, and savepoint {savepoint.name} needs it"
+                    yield Finding(Severity.DAMAGE, f"{directory}/{name}", what)
+        copied = set(files.below(savepoint.folder))
+        for path in (f"{savepoint.folder}/{copy}" for copy in savepoint.copies):
+            if path not in copied:
+                yield Finding(Severity.DAMAGE, path, f"is missing, and savepoint {savepoint.name} needs it")
+    for path in savepoints.leftovers():
+        yield Finding(Severity.ORPHAN, path, "is left of a savepoint that is gone")
 
 
 def _store(checkpoint: Checkpoint, operator: Operator, store: Store, version: int) -> Iterator[Finding]:
@@ -227,6 +257,11 @@ def _strays(checkpoint: Checkpoint, operator: Operator) -> Iterator[Finding]:
         most = max(len(facts.partitions(operator, v)) for v in facts.versions)
     except StateFormatError:
         return  # found before: a routing table or the settings of a batch are damaged
+    try:
+        savepoints = Savepoints(facts.files).all()
+    except ConfigurationError:
+        return  # found before
+    kept = {"/".join(d.split("/")[:3]) for s in savepoints for d in s.files or {}}
     for name in facts.files.directories(f"state/{operator.id}"):
-        if name.isdigit() and int(name) >= most:
+        if name.isdigit() and int(name) >= most and f"state/{operator.id}/{name}" not in kept:
             yield Finding(Severity.ORPHAN, f"state/{operator.id}/{name}", "no version has this partition")

@@ -23,10 +23,12 @@ private[binshift] object Placement {
 
   /**
    * Lets executors close the stores of partitions that no longer exist, by making the coordinator believe that they are
-   * elsewhere. [[place]] undoes this for a partition that comes back.
+   * elsewhere. [[place]] undoes this for a partition that comes back. Neither does anything if stores are closed at each commit. Such
+   * stores never report, so nothing else would undo it, and the partition's tasks would wait for an executor that doesn't exist.
    */
   def retire(session: SparkSession, op: StateStoreWriter, partitions: Iterable[Int]): Unit =
-    for (p <- partitions; store <- stores(op, p)) put(session, store, Nowhere, Nowhere)
+    if (!SparkInternals.unloadsStores(session))
+      for (p <- partitions; store <- stores(op, p)) put(session, store, Nowhere, Nowhere)
 
   /**
    * Spreads the new partitions of each operator over the live executors, beginning with those that have the fewest partitions.

@@ -80,12 +80,19 @@ private[binshift] final class FirstEpoch(
       Opening(layout, stored, entry, isEntryNew = false, isAgain)
     }
     SparkInternals.requireNewest(query, protocol.newestLogged(epoch), epoch)
+    val hasIds = isRealTime || LostState.areIdsInNames(query, epoch, operators)
+    if (!hasIds) requireNoLaterSavepoint(epoch)
     sayOfStrays(opening.entry)
-    opening.copy(
-      history = history,
-      run = Some(RunStart(query.runId.toString, (epoch, opening.entry.name), loggedAt)),
-      hasIds = isRealTime || LostState.areIdsInNames(query, epoch, operators))
+    opening.copy(history = history, run = Some(RunStart(query.runId.toString, (epoch, opening.entry.name), loggedAt)),
+      hasIds = hasIds)
   }
+
+  /** Without ids in their names, files of the epochs that run again would take the places of files that a savepoint keeps. */
+  private def requireNoLaterSavepoint(epoch: Long): Unit = for (later <- new Savepoints(dir).ofEpochSince(epoch))
+    throw BinshiftException("SAVEPOINT_IS_LATER", "savepoint" -> later.name, "epoch" -> epoch).configuration(
+      s"epoch $epoch would run again, and savepoint ${later.name} keeps state of epoch ${later.epoch} in the same files " +
+        s"(checkpoint format 1); start from a fork (`binshift fork`), or drop the savepoint (`binshift savepoint drop ${dir.checkpoint} " +
+        s"${later.name}`), and start again")
 
   /**
    * Logs that there are entries besides the one in force, or after it. Older ones of drivers that were alive at the same time

@@ -16,6 +16,11 @@ import org.apache.spark.util.ThreadUtils
 private[retention] final class DirectoryTree private (fs: FileSystem, files: Seq[Path], directories: Seq[Path]) {
   import DirectoryTree._
 
+  def isEmpty: Boolean = files.isEmpty
+
+  /** The same without some files. */
+  def without(isSpared: Path => Boolean): DirectoryTree = new DirectoryTree(fs, files.filterNot(isSpared), directories)
+
   /** The paths of its files. */
   def paths: Seq[String] = files.map(_.toUri.getPath)
 

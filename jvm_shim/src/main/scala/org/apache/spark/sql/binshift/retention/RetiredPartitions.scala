@@ -81,19 +81,22 @@ private[binshift] final class RetiredPartitions(
     if (there.exists(isRetired)) {
       val listed = routing.listed
       val used = routing.partitionsSince(oldest)
+      val spared = routing.savepoints.lastKept
       def isStillRead(p: Int): Boolean = stores.exists { name =>
         val store = StateStoreId(stateRoot, operator, p, name)
         retained.getOrElseUpdate(store, RetainedVersions.of(store, routing, conf, hadoopConf, hasIds))
-          .neededByOthers(VersionFile.list(store, hadoopConf), oldest + 1, last).isDefined
+          .neededByOthers(VersionFile.list(store, hadoopConf), oldest + 1, last,
+            file => spared.contains(new Path(store.storeCheckpointLocation(), file.name))).isDefined
       }
       retained.filterInPlace((store, _) => store.partitionId >= used)
       // Deleted one by one, the last first, so that a step that needs a partition again waits for one delete at most.
       for (p <- there if p >= used && isRetired(p) && !isStillRead(p) && begin(p)) {
         try {
           // Another driver may open the partition meanwhile; its files aren't among these.
-          val found = DirectoryTree.of(fs, new Path(dir, p.toString))
+          val now = routing.savepoints.kept()
+          val found = DirectoryTree.of(fs, new Path(dir, p.toString)).without(file => spared.contains(file) || now.contains(file))
           Faults.at("retired.delete", p)
-          if (routing.listed == listed || p >= routing.partitionsSince(oldest)) {
+          if (!found.isEmpty && (routing.listed == listed || p >= routing.partitionsSince(oldest))) {
             hasDeleted = true
             if (Trace.isOn)
               Trace("deletes", new Path(dir, p.toString), "files" -> found.paths, "oldest" -> oldest, "committed" -> last)

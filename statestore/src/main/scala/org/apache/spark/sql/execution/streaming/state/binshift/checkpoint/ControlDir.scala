@@ -30,6 +30,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
  *                         shipping.json     bins to be copied, while they are  (ShippingOrder)
  *                         statistics.json   what each bin held some time ago   (SavedStatistics)
  *                         changed_keys/<op>    that an operator's bins cannot move (ChangedKeys)
+ *                         savepoints/<id>.json   files that must stay          (Savepoints)
  *                         requests/<id>.json, answers/<id>.json                (RemoteRequests)
  * }}}
  *
@@ -154,9 +155,12 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
    * The names of the JSON files of `dir`, without their ending, in the order in which they were changed. Files whose names begin with
    * a dot or an underscore are still being written, or not ours.
    */
-  def jsonFiles(dir: String): Seq[String] = list(dir).toSeq
+  def jsonFiles(dir: String): Seq[String] = jsonFilesWithTimes(dir).map(_._1)
+
+  /** The same, with the times at which they were changed, in milliseconds since 1970. */
+  def jsonFilesWithTimes(dir: String): Seq[(String, Long)] = list(dir).toSeq
     .filter(f => f.isFile && f.getPath.getName.endsWith(JsonEnding) && !"._".contains(f.getPath.getName.head))
-    .sortBy(f => (f.getModificationTime, f.getPath.getName)).map(_.getPath.getName.stripSuffix(JsonEnding))
+    .map(f => (f.getPath.getName.stripSuffix(JsonEnding), f.getModificationTime)).sortBy(_.swap)
 
   def delete(name: String): Unit = fm.delete(new Path(path, name))
 

@@ -5,6 +5,7 @@ import java.io.{File, FileNotFoundException}
 import scala.util.matching.Regex
 
 import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.Path
 
 import org.apache.spark.sql.execution.streaming.state.{RocksDBConf, RocksDBFileManager, StateStoreId}
 
@@ -40,13 +41,12 @@ private[sql] object VersionFile {
     s"$version${id.fold("")("_" + _)}.${kind.ending}"
 
   /** The files of versions in a store's directory; none if there is no such directory. */
-  def list(store: StateStoreId, hadoopConf: Configuration): Seq[VersionFile] =
-    try {
-      val dir = store.storeCheckpointLocation()
-      dir.getFileSystem(hadoopConf).listStatus(dir).toSeq.flatMap(f => parse(f.getPath.getName))
-    } catch {
-      case _: FileNotFoundException => Nil
-    }
+  def list(store: StateStoreId, hadoopConf: Configuration): Seq[VersionFile] = in(store.storeCheckpointLocation(), hadoopConf)
+
+  /** The same for a store's directory. */
+  def in(dir: Path, hadoopConf: Configuration): Seq[VersionFile] =
+    try dir.getFileSystem(hadoopConf).listStatus(dir).toSeq.flatMap(f => parse(f.getPath.getName))
+    catch { case _: FileNotFoundException => Nil }
 
   /** Opens the files of another store, to read its changelogs. The caller closes it. */
   def opened(store: StateStoreId, conf: RocksDBConf, hadoopConf: Configuration): RocksDBFileManager =

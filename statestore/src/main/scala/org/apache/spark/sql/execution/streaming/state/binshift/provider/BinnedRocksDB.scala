@@ -2,6 +2,8 @@ package org.apache.spark.sql.execution.streaming.state.binshift.provider
 
 import scala.util.control.NonFatal
 
+import org.apache.hadoop.fs.Path
+
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults, LogLine, Trace}
@@ -135,7 +137,8 @@ private[binshift] final class BinnedRocksDB(
   private val isPaced = isRouted && !conf.compactOnCommit
 
   if (isRouted) binnedFiles.use(
-    new FilesFetchedAhead(arguments.dfsRootDir), routing.isDisowned(_, arguments.enableStateStoreCheckpointIds, _))
+    new FilesFetchedAhead(arguments.dfsRootDir), routing.isDisowned(_, arguments.enableStateStoreCheckpointIds, _),
+    routing.savepoints)
 
   if (isPaced) CompactionPace.limit(rocksDbOptions, background.compactionPace)
 
@@ -352,16 +355,19 @@ private[binshift] final class BinnedRocksDB(
         Some(replayed.next())
     }
 
-  override def keptFrom(retain: Int): Option[BinnedFileManager.Kept] =
+  override def keptFrom(retain: Int): Option[OldVersions.Decision] =
     // The epoch of the takeover may run again, and would need the same files.
     if (!isTakenOver) None
     else {
       val last = retained.newestCommitted
       val listed = VersionFile.list(storeId, arguments.hadoopConf)
+      val spared = routing.savepoints.lastKept
+      val dir = storeId.storeCheckpointLocation()
       try for {
-        from <- retained.keptFrom(listed, retain, shipping.oldestNeeded)
+        from <- retained.keptFrom(listed, retain, shipping.oldestNeeded, f => spared.contains(new Path(dir, f.name)))
         version <- last if !isIncomplete(listed, version)
-      } yield BinnedFileManager.Kept(from, listed)
+        now = routing.savepoints.kept() if !now.isEverything
+      } yield OldVersions.Decision(from, listed, file => spared.contains(file) || now.contains(file))
       catch {
         case NonFatal(e) =>
           logWarning(s"could not find out which files of $storeId recoveries need; all of its files are kept for now", e)

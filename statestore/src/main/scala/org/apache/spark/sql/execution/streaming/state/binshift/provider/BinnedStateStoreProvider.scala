@@ -104,7 +104,8 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider with ProviderOf
       case (Some(s), _) =>
         new BinnedRocksDB(stateStoreId, s.routing, s.isRouted, s.background, s.takeOver, arguments)
       case (None, Some(routing)) => new PlainRocksDB(
-          arguments, new FilesFetchedAhead(dfsRootDir), routing.isDisowned(_, enableStateStoreCheckpointIds, _))
+          arguments, new FilesFetchedAhead(dfsRootDir), routing.isDisowned(_, enableStateStoreCheckpointIds, _),
+          routing.savepoints)
       case (None, None) => super.createRocksDB(dfsRootDir, conf, localRootDir, hadoopConf, loggingId,
           useColumnFamilies, enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId)
     }

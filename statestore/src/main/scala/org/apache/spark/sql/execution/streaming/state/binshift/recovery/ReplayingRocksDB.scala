@@ -2,7 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.binshift.recovery
 
 import org.apache.spark.sql.execution.streaming.state.{RocksDB, RocksDBLineageManager, StateStoreCheckpointInfo, StateStoreId}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinKeyedRocksDB, BinnedFileManager, RocksDBArguments, SnapshotLineage}
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinKeyedRocksDB, BinnedFileManager, OldVersions, RocksDBArguments, SnapshotLineage}
 
 /**
  * A binned database that Spark brings to a version from the checkpoint, including the rows that its bins had in other partitions
@@ -62,5 +62,5 @@ private[recovery] final class PrivateRocksDB(
 
   override protected def maintaining(work: => Unit): Unit = work
 
-  override def keptFrom(retain: Int): Option[BinnedFileManager.Kept] = None
+  override def keptFrom(retain: Int): Option[OldVersions.Decision] = None
 }

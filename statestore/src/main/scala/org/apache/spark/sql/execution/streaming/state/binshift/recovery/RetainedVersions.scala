@@ -42,23 +42,26 @@ private[sql] final class RetainedVersions(partition: Int, files: RetainedVersion
    * @param listed the files in the store's directory
    * @param retain how many versions are retained up to the newest committed snapshot, as Spark counts them
    * @param asWell a version that others still read, such as a copy that follows the store's changes
+   * @param isSpared true for files that aren't deleted whatever this decides, because a savepoint keeps them
    */
-  def keptFrom(listed: Seq[VersionFile], retain: Int, asWell: Option[Long]): Option[Long] = synchronized {
-    for {
-      last <- takeLoaded()
-      own = new CommittedSnapshots(listed, lineageOf(partition))
-      newest <- own.newest(last)
-      oldest = (asWell ++ Seq(newest - retain + 1)).min
-      base <- own.newest(oldest)
-      first <- listed.map(_.version).minOption if first < base
-    } yield {
-      // To read a changelog, one needs the snapshot before it, which says which column families the store had.
-      val others = neededByOthers(listed, oldest, last).map(needed => own.newest(needed).getOrElse(needed))
-      val kept = (others ++ Seq(base)).min
-      lineageOf(partition).foreach(_.forget(kept))
-      kept
+  def keptFrom(
+      listed: Seq[VersionFile], retain: Int, asWell: Option[Long], isSpared: VersionFile => Boolean): Option[Long] =
+    synchronized {
+      for {
+        last <- takeLoaded()
+        own = new CommittedSnapshots(listed, lineageOf(partition))
+        newest <- own.newest(last)
+        oldest = (asWell ++ Seq(newest - retain + 1)).min
+        base <- own.newest(oldest)
+        first <- listed.filterNot(isSpared).map(_.version).minOption if first < base
+      } yield {
+        // To read a changelog, one needs the snapshot before it, which says which column families the store had.
+        val others = neededByOthers(listed, oldest, last, isSpared).map(needed => own.newest(needed).getOrElse(needed))
+        val kept = (others ++ Seq(base)).min
+        lineageOf(partition).foreach(_.forget(kept))
+        kept
+      }
     }
-  }
 
   /** The newest version that is known to be committed. Makes no request. */
   def newestCommitted: Option[Long] = loaded.synchronized(loaded.lastOption.map(_._1))
@@ -83,13 +86,15 @@ private[sql] final class RetainedVersions(partition: Int, files: RetainedVersion
   /**
    * The oldest listed version that a recovery of `retained`, or of a later version, reads for bins that have left this store.
    *
-   * Only switches since the oldest listed file matter, because files that are deleted already can't be kept any more. So the
-   * cost doesn't depend on how long the query has run.
+   * Only switches since the oldest file that may be deleted matter, because a recovery reads files up to its switch. So the cost doesn't
+   * depend on how long the query has run, or how old a savepoint is.
    *
-   * @param last the newest committed version
+   * @param last     the newest committed version
+   * @param isSpared as in `keptFrom`
    */
-  def neededByOthers(listed: Seq[VersionFile], retained: Long, last: Long): Option[Long] = synchronized {
-    listed.map(_.version).minOption.filter(_ < retained).flatMap { first =>
+  def neededByOthers(
+      listed: Seq[VersionFile], retained: Long, last: Long, isSpared: VersionFile => Boolean): Option[Long] = synchronized {
+    listed.filterNot(isSpared).map(_.version).minOption.filter(_ < retained).flatMap { first =>
       val owners = files.owners(last)
       val switches = owners.changes(first).filter(owners.epoch(_) < retained)
       departed.filterInPlace((epoch, _) => epoch >= first)

@@ -29,7 +29,8 @@ private[sql] final class EpochRouting(
     readIds: Long => CheckpointIds,
     readOrders: () => Seq[ShippingOrder],
     readLogged: () => LoggedEpochs,
-    readLayout: () => Option[Layout]) {
+    readLayout: () => Option[Layout],
+    val savepoints: Savepoints) {
   private val entries = new ConcurrentHashMap[EntryName, RoutingEntry]()
   private val ids = new ConcurrentHashMap[Long, CheckpointIds]()
   private val changedKeys = new ConcurrentHashMap[Long, Boolean]()
@@ -247,6 +248,6 @@ private[sql] object EpochRouting {
     val dir = ControlDir.ofStateRoot(stateRoot, hadoopConf)
     new EpochRouting(
       runId, new RoutingLog(dir), CheckpointIds.read(dir, _), () => ShippingOrder.read(dir), () => LoggedEpochs.read(dir),
-      () => Layout.read(dir))
+      () => Layout.read(dir), new Savepoints(dir))
   }
 }

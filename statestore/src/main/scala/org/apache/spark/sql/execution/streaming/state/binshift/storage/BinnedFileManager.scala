@@ -121,15 +121,7 @@ private[binshift] final class BinnedFileManager(
     files.metadata
   }
 
-  override def deleteOldVersions(retain: Int, maxToDelete: Int, minToDelete: Long): Unit = if (!areFewOld(retain, minToDelete)) {
-    for (kept <- binding.flatMap(_.keptFrom(retain))) {
-      // Spark bounds the work of one round in the same way.
-      val most =
-        Option.when(maxToDelete >= 0)(kept.listed.filter(_.isSnapshot).map(_.version).minOption).flatten.map(_ + maxToDelete)
-      deleteBefore((most ++ Seq(kept.from)).min, kept.listed)
-    }
-    Faults.at("versions.deleted")
-  }
+  override protected def oldVersions(retain: Int): Option[OldVersions.Decision] = binding.flatMap(_.keptFrom(retain))
 }
 
 private[binshift] object BinnedFileManager {
@@ -148,17 +140,11 @@ private[binshift] object BinnedFileManager {
     def wanted: Option[Set[Int]]
 
     /** Decides which files are kept if Spark retains `retain` versions; `None` if all are. Called by maintenance threads. */
-    def keptFrom(retain: Int): Option[Kept]
+    def keptFrom(retain: Int): Option[OldVersions.Decision]
 
     /** The database that is loaded. */
     def database: BinKeyedRocksDB
   }
-
-  /**
-   * @param from   all versions from this one on are kept
-   * @param listed the files that existed at the time of the decision
-   */
-  final case class Kept(from: Long, listed: Seq[VersionFile])
 
   /** Files with which an empty store begins. */
   trait Beginning {

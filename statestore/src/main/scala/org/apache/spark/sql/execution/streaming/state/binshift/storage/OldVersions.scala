@@ -10,7 +10,7 @@ import org.apache.hadoop.fs.Path
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.sql.execution.streaming.state.binshift.Trace
+import org.apache.spark.sql.execution.streaming.state.binshift.{Faults, Trace}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{SnapshotList, VersionFile}
 
 /**
@@ -35,19 +35,33 @@ private[binshift] trait OldVersions extends RocksDBFileManager with Logging {
     super.setMaxSeenVersion(version)
   }
 
+  /** Decides which files go if Spark retains `retain` versions; `None` if all stay. */
+  protected def oldVersions(retain: Int): Option[OldVersions.Decision]
+
+  override def deleteOldVersions(retain: Int, maxToDelete: Int, minToDelete: Long): Unit = if (!areFewOld(retain, minToDelete)) {
+    for (old <- oldVersions(retain)) {
+      // Spark bounds the work of one round in the same way.
+      def oldest =
+        old.listed.filter(file => file.isSnapshot && !old.isSpared(new Path(directory, file.name))).map(_.version).minOption
+      val most = Option.when(maxToDelete >= 0)(oldest).flatten.map(_ + maxToDelete)
+      deleteBefore((most ++ Seq(old.before)).min, old.listed, old.isSpared)
+    }
+    Faults.at("versions.deleted")
+  }
+
   /** True if there are so few old versions that it isn't worth listing them. This is Spark's own rule. */
-  protected final def areFewOld(retain: Int, wanted: Long): Boolean =
+  private def areFewOld(retain: Int, wanted: Long): Boolean =
     wanted > 0 && newestSeen.exists(_ - oldestSeen + 1 - retain < wanted)
 
   /**
-   * Deletes the listed files of versions before `bound`, and nothing else.
+   * Deletes the listed files of versions before `bound`, except those that are spared, and nothing else.
    *
    * The files of a snapshot are deleted before the snapshot itself, which stays if one of them couldn't be deleted. So if a
    * cleanup is cut short, the next one finds the rest. A snapshot may lack files meanwhile, because nobody begins with a snapshot
    * before `bound`.
    */
-  protected final def deleteBefore(bound: Long, listed: Seq[VersionFile]): Unit = {
-    val (gone, kept) = listed.partition(_.version < bound)
+  private def deleteBefore(bound: Long, listed: Seq[VersionFile], isSpared: Path => Boolean): Unit = {
+    val (gone, kept) = listed.partition(file => file.version < bound && !isSpared(new Path(directory, file.name)))
     if (Trace.isOn && gone.nonEmpty)
       Trace("deletes", directory, "before" -> bound, "files" -> pathsOf(gone), "kept" -> pathsOf(kept))
     val manager = CheckpointFileManager.create(directory, hadoop)
@@ -95,4 +109,13 @@ private[binshift] trait OldVersions extends RocksDBFileManager with Logging {
     files.foreach(lists.put((snapshot.version, snapshot.id), _))
     files.toSeq.flatten.map(_.dfsFileName)
   }
+}
+
+private[binshift] object OldVersions {
+  /**
+   * @param before   all versions before this one go
+   * @param listed   the files that existed at the time of the decision
+   * @param isSpared true for files that a savepoint keeps, which was asked after the decision
+   */
+  final case class Decision(before: Long, listed: Seq[VersionFile], isSpared: Path => Boolean)
 }

@@ -9,7 +9,7 @@ import org.apache.hadoop.fs.Path
 
 import org.apache.spark.TaskContext
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.ReaderThreads
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ReaderThreads, Savepoints, VersionFile}
 
 /**
  * Manages the checkpoint files of one partition. A load uses files of snapshots and changelogs that this executor has already.
@@ -39,6 +39,7 @@ private[binshift] class WarmFileManager(
 
   private var here: Option[FilesHere] = None
   @volatile private var disowned: (Long, Boolean) => Boolean = (_, _) => false
+  @volatile private var savepoints: Option[Savepoints] = None
   private var load: Option[WarmLoad] = None
   private var found = LoadedFiles.None
   /** Files that were linked for the loaded version. They stay suspect until it is committed: an unread block may be damaged. */
@@ -50,13 +51,31 @@ private[binshift] class WarmFileManager(
    * Makes loads use these files. Only for stores of a running query.
    *
    * @param isDisowned whether a later run makes a version again, even if its snapshot is written; called by tasks and maintenance threads
+   * @param spares     the savepoints of the checkpoint
    */
-  def use(files: FilesHere, isDisowned: (Long, Boolean) => Boolean): Unit = {
+  def use(files: FilesHere, isDisowned: (Long, Boolean) => Boolean, spares: Savepoints): Unit = {
     here = Some(files)
     disowned = isDisowned
+    savepoints = Some(spares)
   }
 
   override protected def isDisowned(version: Long, isWritten: Boolean): Boolean = disowned(version, isWritten)
+
+  /**
+   * Decides which files go. As Spark does, this keeps the newest snapshot from which the oldest retained version can be loaded, and
+   * everything after it.
+   */
+  override protected def oldVersions(retain: Int): Option[OldVersions.Decision] = {
+    val listed = VersionFile.in(directory, hadoop)
+    val snapshots = listed.filter(_.isSnapshot).map(_.version)
+    for {
+      spares <- savepoints
+      newest <- snapshots.maxOption
+      base <- snapshots.filter(_ <= newest - retain + 1).maxOption
+      // Looked for after the decision.
+      now = spares.kept() if !now.isEverything
+    } yield OldVersions.Decision(base, listed, now.contains)
+  }
 
   /** The files that loads have used and fetched since the last call. */
   def takeLoadedFiles(): LoadedFiles = {

@@ -1,0 +1,246 @@
+"""Makes a checkpoint of its own from a savepoint."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import cast
+from uuid import uuid4
+
+from pyarrow import fs
+
+from binshift.arguments import checked
+from binshift.control.files import Files
+from binshift.control.savepoints import KeptFile, Savepoint, Savepoints
+from binshift.errors import ConfigurationError, StateFormatError
+from binshift.inspect.storage.checksums import checksum_names
+from binshift.savepoints.making import create, drop
+from binshift.savepoints.needed import THREADS, ListedOnce, kept_file
+
+__all__ = ["Copy", "export_to", "fork"]
+
+#: A copy that didn't end leaves this file in its target. The next one may replace everything else.
+_MARKER = "binshift-copy.json"
+#: Written first: without them, Spark would take the target for the checkpoint of a new query.
+_FIRST = ("offsets/",)
+#: Written last, in this order, so that a query that starts too early finds files missing.
+_LAST = ("commits/", "metadata")
+#: Why a file can't be linked, though it can be copied.
+_NO_LINKS = {errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK}
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A checkpoint that was made from a savepoint.
+
+    Parameters
+    ----------
+    checkpoint : str
+        Where it is.
+    epoch : int
+        The last committed epoch. A query that starts from it goes on with the next one.
+    files : int
+    bytes : int
+    linked : int
+        How many of the files share their bytes on disk with those of the original checkpoint.
+    """
+
+    checkpoint: str
+    epoch: int
+    files: int
+    bytes: int
+    linked: int
+
+
+@checked(ConfigurationError)
+def fork(
+    checkpoint: str | os.PathLike[str], target: str | os.PathLike[str], *, savepoint: str | None = None
+) -> Copy:
+    """Makes a checkpoint from which another query can run while the query of this one goes on.
+
+    The new query has an id and a history of its own. On a local disk, the two checkpoints share the bytes of
+    state (hard links); on an object store, the store copies them. Neither query notices what the other deletes.
+
+    Parameters
+    ----------
+    checkpoint : str or path
+    target : str or path
+        The new checkpoint: a path or URI where nothing is yet.
+    savepoint : str, optional
+        What to begin with; by default the newest committed epoch.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no such savepoint, or the target exists.
+    StateFormatError
+        If files are missing, or were replaced since the savepoint was made.
+    """
+    with _at(checkpoint, savepoint) as (files, found):
+        return _Copying(files, found, Files(target)).run(id_=str(uuid4()), verifies=False)
+
+
+@checked(ConfigurationError)
+def export_to(checkpoint: str | os.PathLike[str], savepoint: str, target: str | os.PathLike[str]) -> Copy:
+    """Copies a savepoint to another place, as a backup: a checkpoint with the same query id.
+
+    Each file is read again from the target, and has to have the checksum of what was read from the source.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no such savepoint, or the target exists.
+    StateFormatError
+        If files are missing, were replaced since the savepoint was made, or arrived with other content.
+    """
+    with _at(checkpoint, savepoint) as (files, found):
+        return _Copying(files, found, Files(target)).run(id_=None, verifies=True)
+
+
+@contextmanager
+def _at(checkpoint: str | os.PathLike[str], name: str | None) -> Iterator[tuple[Files, Savepoint]]:
+    """A savepoint that stays as long as the context lasts; one for the time being, if no name is given."""
+    files = Files(checkpoint)
+    if name is not None:
+        yield files, Savepoints(files).get(name)
+        return
+    made = create(checkpoint, f"fork-{uuid4()}")
+    try:
+        yield files, made
+    finally:
+        with suppress(ConfigurationError):
+            drop(checkpoint, made.name)
+
+
+class _Copying:
+    """Copies a savepoint to a target, which must be empty, or have been left by a copy that was cut short."""
+
+    def __init__(self, source: Files, savepoint: Savepoint, target: Files) -> None:
+        self._source, self._savepoint, self._target = ListedOnce(source), savepoint, target
+        self._is_same = source.filesystem.equals(target.filesystem)
+        self._is_local = isinstance(source.filesystem, fs.LocalFileSystem)
+
+    def run(self, id_: str | None, *, verifies: bool) -> Copy:
+        """Copies; under a new query id if one is given."""
+        self._clear()
+        state, small = dict(self._state()), self._savepoint.copies
+        self._make_folders({path.rpartition("/")[0] for path in (*state, *small)})
+        self._copy_small([p for p in small if p.startswith(_FIRST)], verifies=verifies)
+        with ThreadPoolExecutor(THREADS) as pool:
+            linked = sum(pool.map(lambda path: self._bring(path, verifies=verifies), state))
+        self._copy_small([p for p in small if not p.startswith((*_FIRST, *_LAST))], verifies=verifies)
+        self._copy_small([p for p in small if p.startswith(_LAST[0])], verifies=verifies)
+        if id_ is None:
+            self._copy_small(["metadata"], verifies=verifies)
+        else:
+            self._target.write("metadata", json.dumps({"id": id_}).encode())
+        self._target.delete(_MARKER)
+        sizes = sum(kept.bytes for kept in state.values())
+        return Copy(self._target.name, self._savepoint.epoch, len(state) + len(small), sizes, linked)
+
+    def _clear(self) -> None:
+        """Leaves nothing in the target but the marker: what a copy has linked must not be written over."""
+        names = {*self._target.sizes(""), *self._target.directories("")}
+        if names and (_MARKER not in names or "metadata" in names):
+            raise ConfigurationError(
+                f"the target {self._target.name} exists and is not empty; name another directory",
+                condition="OUTPUT_NOT_EMPTY",
+                output=self._target.name,
+            )
+        self._target.write(_MARKER, json.dumps({"savepoint": self._savepoint.name}).encode())
+        for name in names - {_MARKER}:
+            with self._target.reaching("delete", name):
+                if name in self._target.directories(""):
+                    self._target.filesystem.delete_dir(self._target.path(name))
+                else:
+                    self._target.filesystem.delete_file(self._target.path(name))
+
+    def _state(self) -> Iterator[tuple[str, KeptFile]]:
+        """The paths of files of state, with the checksums beside them."""
+        for directory, names in cast(Mapping[str, Mapping[str, KeptFile]], self._savepoint.files).items():
+            there = self._source.infos(directory)
+            for name, kept in names.items():
+                self._require_same(f"{directory}/{name}", kept, there.get(name))
+                yield f"{directory}/{name}", kept
+                for checksum in checksum_names(name):
+                    if checksum in there:
+                        yield f"{directory}/{checksum}", kept_file(there[checksum])
+
+    def _require_same(self, path: str, kept: KeptFile, there: fs.FileInfo | None) -> None:
+        if there is None or kept_file(there) != kept:
+            raise StateFormatError(
+                f"{self._source.name}/{path} {'is missing' if there is None else 'was replaced'} since the "
+                f"savepoint {self._savepoint.name} was made, which can't be used any more; drop it",
+                condition="SAVEPOINT_DAMAGED",
+                savepoint=self._savepoint.name,
+                file=path,
+            )
+
+    def _make_folders(self, folders: Iterable[str]) -> None:
+        for folder in sorted(folders):
+            with self._target.reaching("make", folder):
+                self._target.filesystem.create_dir(self._target.path(folder), recursive=True)
+
+    def _copy_small(self, paths: Iterable[str], *, verifies: bool) -> None:
+        def copy(path: str) -> None:
+            self._stream(f"{self._savepoint.folder}/{path}", path, verifies=verifies)
+
+        with ThreadPoolExecutor(THREADS) as pool:
+            for done in [pool.submit(copy, path) for path in paths]:
+                done.result()
+
+    def _bring(self, path: str, *, verifies: bool) -> bool:
+        """Brings a file of state into the target; returns whether it shares its bytes with the original."""
+        if self._is_same and not verifies:
+            if not self._is_local:
+                with self._target.reaching("copy", path):
+                    self._target.filesystem.copy_file(self._source.path(path), self._target.path(path))
+                return False
+            with self._target.reaching("link", path), _ignoring(_NO_LINKS):
+                os.link(self._source.path(path), self._target.path(path))
+                return True
+        self._stream(path, path, verifies=verifies)
+        return False
+
+    def _stream(self, path: str, to: str, *, verifies: bool) -> None:
+        read = hashlib.sha256()
+        # On a local disk, a file gets its name once it is whole, and so never writes over one that is linked.
+        folder, _, name = self._target.path(to).rpartition("/")
+        is_local = isinstance(self._target.filesystem, fs.LocalFileSystem)
+        place = f"{folder}/.{name}" if is_local else f"{folder}/{name}"
+        with self._source.open(path) as source, self._target.reaching("write", to):
+            with self._target.filesystem.open_output_stream(place) as out:
+                while data := source.read(_CHUNK):
+                    read.update(data)
+                    out.write(data)
+            if is_local:
+                self._target.filesystem.move(place, self._target.path(to))
+        if verifies:
+            written = hashlib.sha256()
+            with self._target.open(to) as source:
+                while data := source.read(_CHUNK):
+                    written.update(data)
+            if written.digest() != read.digest():
+                raise StateFormatError(
+                    f"{self._target.name}/{to} arrived with other content than {self._source.name}/{path} "
+                    "has; copy again",
+                    condition="COPY_DAMAGED",
+                    file=to,
+                )
+
+
+@contextmanager
+def _ignoring(numbers: Collection[int]) -> Iterator[None]:
+    """Ignores errors of the operating system with these numbers."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in numbers:
+            raise

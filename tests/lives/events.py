@@ -1,0 +1,85 @@
+"""What happens in a life."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Epochs:
+    """The next input comes, a file an epoch."""
+
+    n: int
+
+
+@dataclass(frozen=True)
+class Change:
+    """A migration is submitted, unless one is under way.
+
+    It goes to so many partitions, or to other owners of all bins or of a few.
+    """
+
+    to: int | Literal["owners", "few", "rebalance"]
+    strategy: str
+    prepare: bool
+    chance: int = 0
+    epochs: int = 0  # After so many, it is undone, if there are any.
+
+
+@dataclass(frozen=True)
+class Cancel:
+    """The migration under way ends where it is."""
+
+
+@dataclass(frozen=True)
+class RollBack:
+    """The migration under way is undone, or else the last one, if nothing has changed the table since."""
+
+
+@dataclass(frozen=True)
+class Lose:
+    """All stores of the process are closed under the query, which has to recover them."""
+
+
+@dataclass(frozen=True)
+class Restart:
+    """The query is started anew, with or without the stores that it had.
+
+    So many of its newest epochs count as not committed (`again`, 0 or 1), as if the driver had died before,
+    or were never logged at all (`back`), as if a person had wound the checkpoint back. They then get the input
+    that they had, or other input (`other`), so that the content of files of their first attempt is wrong now.
+    """
+
+    loses: bool = False
+    again: int = 0
+    back: int = 0
+    other: bool = False
+
+
+@dataclass(frozen=True)
+class Look:
+    """The state of an epoch that the query promises to keep is read from the checkpoint, and compared."""
+
+    chance: int
+
+
+@dataclass(frozen=True)
+class Save:
+    """A savepoint is made. At the end of the life, a fork of it has the state of its epoch."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A point fails, or takes its time, until the next fault or the next start.
+
+    One that `fails` does so each time, and one that is `held` lets nobody pass, both for so many epochs, even
+    if the query is started anew.
+    """
+
+    point: str
+    action: Literal["throw", "interrupt", "slow", "damage", "cut", "fails", "held"]
+    epochs: int = 0
+
+
+Event = Epochs | Change | Cancel | RollBack | Lose | Restart | Look | Save | Fault

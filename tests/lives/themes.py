@@ -1,0 +1,238 @@
+"""What lives are about.
+
+A life that draws a little of everything seldom has the few events together that show a fault. So each life has
+a theme, which says how often it has which operators, settings and events. The last theme is a little of
+everything.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from chaos.life import OPERATORS
+from lives.events import Cancel, Change, Epochs, Event, Fault, Look, Lose, Restart, RollBack, Save
+
+#: Has the most kinds of state: values, lists that grow by merges, maps and timers.
+MOST_KINDS = "tws-jvm"
+#: Operators that forget rows in most epochs.
+FORGETTING = ("tumbling-append", "session-fixed", "dedup-watermark", "join-inner", *[MOST_KINDS] * 3)
+#: Operators with families that are read in order, for joins only in state format 4.
+ORDERED = ("join-inner", "join-full", *[MOST_KINDS] * 2)
+#: Operators that start no Python processes, which take most of an epoch's time.
+QUICK = (*(o for o in OPERATORS if o not in ("pandas-with-state", "tws-rows")), *[MOST_KINDS] * 2)
+#: Operators that are quick with many rows, and get new ones in each epoch.
+LARGE = ("tumbling-append", "dedup-watermark")
+#: Points of `Faults.scala` that a life passes outside of the driver's part in a start, by what is done there.
+COPYING = (
+    "export.begin",
+    "export.start",
+    "export.chunk",
+    "export.link",
+    "export.scan",
+    "stage.file",
+    "stage.done",
+    "changelog.read",
+    "changelog.change",
+    "split.begin",
+    "split.begun",
+    "split.link",
+    "split.done",
+)
+RECOVERING = (
+    "checkpoint.read",
+    "checkpoint.changes",
+    "checkpoint.file",
+    "recovery.file",
+    "replay.quick",
+    "rows.count",
+)
+ON_DEMAND = ("rows.request", "rows.ask", "rows.answer", "rows.push", "rows.poll", "rows.add", "rows.overlay")
+SWITCHING = (
+    "switch.ingest",
+    "switch.changes",
+    "switch.flush",
+    "switch.sweep",
+    "switch.scan",
+    "switch.done",
+    "sweep",
+)
+KEEPING = ("snapshot.check", "snapshot.upload", "versions.deleted", "retired.delete", "retired.file")
+POINTS = COPYING + RECOVERING + ON_DEMAND + SWITCHING + KEEPING
+DAMAGED = ("export.chunk", "rows.answer")
+#: Work in the background that may be held up for some epochs.
+HELD = ("export.start", "export.scan", "stage.done", "changelog.read", "sweep")
+#: Work in the background that may fail for some epochs.
+FAILING = ("snapshot.upload", "snapshot.check", "versions.deleted", "export.begin", "stage.file", "sweep")
+
+
+@dataclass(frozen=True)
+class Theme:
+    """How often a life has what.
+
+    `odds` are those of settings, if they aren't the usual ones. A life is a sequence of rounds: a migration, an
+    epoch or more, and one or two of the `events`, by their weights; then maybe another epoch. So many rounds
+    have `changes`, which means a migration, and so many of these are prepared. Faults are at the `points`; some
+    of them are `held` for a while, or `fail`.
+    """
+
+    operators: tuple[str, ...] = QUICK
+    odds: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    rows: tuple[int, ...] = (20, 40, 40, 40, 300)
+    deltas: tuple[int, ...] = (1, 2, 3, 4, 5, 10, 10)
+    retained: tuple[int, ...] = (*range(1, 9), *[20] * 8)
+    strategies: tuple[str, ...] = ("AllAtOnce", "AllAtOnce", "Fluid", "Batched", "OnDemand")
+    changes: float = 0.9
+    prepared: float = 0.5
+    events: Mapping[str, int] = field(
+        default_factory=lambda: MappingProxyType(
+            {"cancel": 1, "undo": 2, "lose": 2, "restart": 3, "look": 2, "save": 1, "fault": 4, "nothing": 4}
+        )
+    )
+    points: tuple[str, ...] = POINTS
+    held: tuple[str, ...] = HELD
+    failing: tuple[str, ...] = FAILING
+
+    def round(self, rng: random.Random, retained: int) -> list[Event]:
+        """A migration and what happens around it: faults before it, all else after an epoch or more."""
+        events: list[Event] = [self._change(rng)] if rng.random() < self.changes else []
+        events.append(Epochs(rng.choice([1, 1, 2, 3])))
+        for kind in rng.choices(list(self.events), list(self.events.values()), k=rng.choice([1, 1, 2])):
+            match kind:
+                case "fault":
+                    events.insert(0, self._fault(rng))
+                case "cancel":
+                    events.append(Cancel())
+                case "undo":
+                    events += [RollBack(), Epochs(rng.choice([1, 1, 2]))]
+                case "lose":
+                    events.append(Lose())
+                case "restart":
+                    events.append(_restart(rng, retained))
+                case "save":
+                    events.append(Save())
+                case "look":
+                    events.append(Look(rng.randrange(1000)))
+        return events + [Epochs(1)] * (rng.random() < 0.5)
+
+    def _change(self, rng: random.Random) -> Change:
+        strategy = rng.choice(self.strategies)
+        to = rng.choice([*range(1, 7), *["owners", "few"] * 4, "rebalance"])
+        epochs = rng.choice([0, 0, 0, 0, *range(2, 7)])
+        is_prepared = strategy == "OnDemand" or rng.random() < self.prepared
+        return Change(to, strategy, is_prepared, rng.randrange(1000), epochs)
+
+    def _fault(self, rng: random.Random) -> Fault:
+        form = rng.random()
+        if form < 0.1:
+            return Fault(rng.choice(DAMAGED), rng.choice(["damage", "cut"]))
+        if form < 0.4 and self.held:
+            return Fault(rng.choice(self.held), "held", rng.randint(2, 6))
+        if form < 0.7 and self.failing:
+            return Fault(rng.choice(self.failing), "fails", rng.randint(2, 8))
+        return Fault(rng.choice(self.points), rng.choice(["throw", "throw", "interrupt", "slow"]))
+
+
+def _restart(rng: random.Random, retained: int) -> Restart:
+    form, loses = rng.random(), rng.random() < 0.7
+    if form < 0.3:
+        return Restart(loses, again=1)
+    if form < 0.7 and retained > 1:
+        return Restart(loses, back=rng.randint(1, min(3, retained - 1)), other=rng.random() < 0.4)
+    return Restart(loses)
+
+
+#: Bins move often, mostly not prepared, so that what they had is read from many files of many partitions.
+WAYS = Theme(
+    odds={"no-changelog": 0.0, "eager-cleanup": 0.2},
+    # Snapshots are rare, so that a bin may come back to a partition that has made none since it left.
+    deltas=(5, 10, 10, 10),
+    strategies=("AllAtOnce", "AllAtOnce", "AllAtOnce", "Batched", "OnDemand"),
+    prepared=0.1,
+    events={"undo": 8, "lose": 6, "restart": 3, "look": 5, "fault": 1},
+    points=RECOVERING,
+    held=(),
+    failing=("snapshot.upload",),
+)
+#: Rows of bins that have left stay among those of others, and bins come back before these are swept.
+SWEEPS = Theme(
+    operators=ORDERED,
+    odds={"no-changelog": 0.0, "join-4": 1.0, "split": 0.6, "eager-cleanup": 0.1},
+    deltas=(5, 10, 10),
+    strategies=("AllAtOnce", "AllAtOnce", "AllAtOnce", "Batched", "OnDemand"),
+    prepared=0.5,
+    events={"undo": 5, "lose": 1, "restart": 1, "look": 1, "fault": 8},
+    points=SWITCHING,
+    held=("sweep",),
+    failing=("sweep",),
+)
+#: Copies are under way for some epochs, while rows are changed and forgotten.
+COPIES = Theme(
+    operators=FORGETTING,
+    odds={"no-changelog": 0.0, "small-chunks": 0.3, "split": 0.3},
+    strategies=("AllAtOnce", "AllAtOnce", "Batched", "OnDemand"),
+    prepared=1.0,
+    events={"cancel": 1, "undo": 2, "lose": 1, "restart": 2, "fault": 6, "nothing": 3},
+    points=COPYING,
+    held=("export.start", "export.scan", "stage.done", "changelog.read"),
+    failing=("export.begin", "stage.file"),
+)
+#: So many rows that changelogs are replayed without Spark, and held in files.
+LARGE_STATE = Theme(
+    operators=LARGE,
+    odds={"no-changelog": 0.0, "no-row-count": 0.0, "checksums": 0.05},
+    rows=(1500, 3000, 8000),
+    deltas=(5, 10, 10),
+    strategies=("AllAtOnce", "AllAtOnce", "Batched"),
+    # A replay along ways is Spark's and not quick.
+    changes=0.4,
+    events={"undo": 1, "lose": 8, "restart": 3, "look": 1},
+)
+#: Epochs run again, tasks are tried again, and files of attempts that don't count are left.
+ATTEMPTS = Theme(
+    odds={"format-2": 0.6, "eager-cleanup": 0.8, "no-changelog": 0.05},
+    deltas=(1, 2, 2, 3, 4, 5),
+    retained=(2, 3, 4, 5, 20),
+    strategies=("AllAtOnce", "AllAtOnce", "Batched", "OnDemand"),
+    events={"restart": 8, "lose": 1, "look": 2, "fault": 6},
+    points=(
+        "switch.done",
+        "switch.ingest",
+        "switch.changes",
+        "switch.flush",
+        "export.begin",
+        "rows.add",
+        "checkpoint.read",
+    ),
+    held=("snapshot.check",),
+    failing=("snapshot.upload",),
+)
+#: Bins and rows come on demand, late.
+DEMAND = Theme(
+    odds={"no-changelog": 0.1},
+    strategies=("OnDemand",),
+    events={"cancel": 1, "undo": 2, "lose": 2, "restart": 2, "look": 2, "fault": 6},
+    points=(*ON_DEMAND, "export.chunk", "export.scan", "stage.file", "switch.ingest"),
+    held=("export.start", "export.scan"),
+    failing=("rows.ask", "stage.file"),
+)
+#: Little is retained, and partitions come and go, so that many files are deleted.
+CLEANUPS = Theme(
+    odds={"eager-cleanup": 1.0, "format-2": 0.4, "no-changelog": 0.1},
+    deltas=(1, 2, 3, 4, 5),
+    retained=(1, 2, 3, 4),
+    strategies=("AllAtOnce", "AllAtOnce", "Batched", "OnDemand"),
+    events={"undo": 2, "lose": 2, "restart": 3, "look": 5, "save": 4, "fault": 3},
+    points=KEEPING,
+    held=(),
+    failing=("snapshot.upload", "versions.deleted"),
+)
+#: Migrations are cancelled and undone, and take long.
+PLANS = Theme(
+    strategies=("AllAtOnce", "Batched", "Fluid"),
+    events={"cancel": 3, "undo": 6, "restart": 3, "nothing": 1},
+)
+EVERYTHING = Theme(operators=OPERATORS)
+THEMES = (WAYS, WAYS, SWEEPS, COPIES, LARGE_STATE, ATTEMPTS, DEMAND, CLEANUPS, PLANS, EVERYTHING)

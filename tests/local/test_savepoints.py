@@ -1,0 +1,287 @@
+"""A savepoint keeps the state of an epoch, whatever its query deletes later; other queries go on from it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+import binshift
+from binshift import (
+    AllAtOnce,
+    Batched,
+    ConfigurationError,
+    OnDemand,
+    StateFormatError,
+    StorageError,
+    savepoints,
+)
+from binshift.control.files import Files
+from binshift.control.savepoints import Savepoints
+from binshift.inspect.tools.fsck import Severity, fsck
+from binshift.session import PROVIDER
+from harness import Fault, StreamRun, end_maintenance, until
+from local.migrations import finish
+from local.queries import QUERIES, count_by_key
+from local.settings import IDS, MIN_DELTAS, ONE_EPOCH, OPERATORS, new
+
+#: Old versions are deleted as soon as they may be.
+EAGER = {
+    MIN_DELTAS: "2",
+    "spark.sql.streaming.minBatchesToRetain": "2",
+    "spark.sql.streaming.ratioExtraSpaceAllowedInCheckpoint": "0.0",
+}
+
+
+def forked(stream: Callable[..., StreamRun], run: StreamRun, savepoint: str | None) -> StreamRun:
+    """A query on a fork, with the same input."""
+    fork = stream(run.build, f"fork-of-{savepoint}", mode=run.mode, conf=run.conf)
+    fork.input = run.input
+    savepoints.fork(run.checkpoint, fork.checkpoint, savepoint=savepoint)
+    return fork
+
+
+def damages(checkpoint: Path) -> list[str]:
+    with binshift.inspect.open(checkpoint) as opened:
+        return [str(f) for f in fsck(opened) if f.severity is Severity.DAMAGE]
+
+
+def count_all(df: DataFrame) -> DataFrame:
+    return df.agg(F.count("*").alias("n"))
+
+
+def files_of_versions(run: StreamRun) -> set[str]:
+    return {str(f.relative_to(run.checkpoint)) for f in run.checkpoint.glob("state/*/*/**/*") if f.is_file()}
+
+
+@pytest.mark.parametrize(("name", "conf"), OPERATORS)
+def test_a_fork_has_the_state_of_its_savepoint_and_goes_on(stream, name, conf):
+    query = QUERIES[name]
+    run = new(stream, name, PROVIDER, conf | EAGER).start()
+    saved: dict[str, list[Any]] = {}
+
+    def save(name: str) -> None:
+        savepoints.create(run.checkpoint, name)
+        saved[name] = run.states(query.state)
+
+    run.run(0, 1)
+    save("before")
+    migration = run.attach().rescale(5, strategy=Batched(17), prepare=False)
+    epoch = 2
+    while not migration.status.is_over:
+        run.run(epoch)
+        save(f"during-{epoch}")
+        epoch += 1
+    # Partitions that no longer exist have files of savepoints.
+    epoch = finish(run, run.attach().rescale(1, strategy=AllAtOnce(), prepare=False), epoch)
+    kept = {f"{d}/{n}" for s in savepoints.of(run.checkpoint) for d, names in s.files.items() for n in names}
+    before = files_of_versions(run)
+    run.run(*range(epoch, epoch + 21))
+    assert until(lambda: len(before - files_of_versions(run)) > 5)
+    assert kept <= files_of_versions(run)
+    run.stop()
+    assert damages(run.checkpoint) == []
+    for savepoint in ("before", "during-3", f"during-{migration.wait(0).last_epoch}"):
+        fork = forked(stream, run, savepoint)
+        assert damages(fork.checkpoint) == []
+        assert fork.states(query.state) == saved[savepoint]
+        fork.start()
+        fork.query.processAllAvailable()
+        first = min(fork.outputs)
+        assert fork.outputs == {e: out for e, out in run.outputs.items() if e >= first}
+        assert fork.states(query.state) == run.states(query.state)
+        fork.stop()
+
+
+def test_files_go_once_their_savepoint_is_dropped(stream):
+    run = stream(count_by_key, conf=EAGER | ONE_EPOCH).start()
+    run.run(0, 1, 2)
+    savepoint = savepoints.create(run.checkpoint, "early")
+    kept = {f"{d}/{n}" for d, names in savepoint.files.items() for n in names}
+    run.run(*range(3, 15))
+    assert kept <= files_of_versions(run)
+    savepoints.drop(run.checkpoint, "early")
+    assert savepoints.of(run.checkpoint) == []
+    assert not list((run.checkpoint / "binshift/savepoints").iterdir())
+    epoch = 15
+    while kept & files_of_versions(run):
+        assert epoch < 60
+        run.run(epoch)
+        until(lambda: not kept & files_of_versions(run), seconds=2)
+        epoch += 1
+
+
+def test_a_savepoint_is_made_while_bins_still_come_on_demand(stream):
+    run = stream(count_by_key, conf=EAGER | ONE_EPOCH).start()
+    run.run(0, 1)
+    run.attach().rescale(4, strategy=OnDemand(), prepare=False)
+    states = {}
+    for epoch in range(2, 9):
+        run.run(epoch)
+        savepoints.create(run.checkpoint, f"at-{epoch}")
+        states[f"at-{epoch}"] = run.states([{}])
+    run.run(*range(9, 20))
+    for name, state in states.items():
+        assert forked(stream, run, name).states([{}]) == state
+
+
+def test_a_fork_of_a_running_query_begins_with_its_newest_epoch_and_leaves_no_savepoint(stream):
+    run = stream(count_by_key, conf=EAGER | ONE_EPOCH).start()
+    run.run(0, 1, 2)
+    fork = forked(stream, run, None)
+    assert savepoints.of(run.checkpoint) == []
+    ids = [json.loads((c / "metadata").read_text())["id"] for c in (run.checkpoint, fork.checkpoint)]
+    assert len(set(ids)) == 2
+    # Both rescale and clean up, and neither notices the other.
+    fork.start()
+    controllers = [r.attach() for r in (run, fork)]
+    migrations = [
+        c.rescale(n, strategy=AllAtOnce(), prepare=False) for c, n in zip(controllers, (5, 3), strict=True)
+    ]
+    for epoch in range(3, 30):
+        run.run(epoch)
+        fork.query.processAllAvailable()
+    assert [m.status.is_over for m in migrations] == [True, True]
+    assert [c.routing().partitions for c in controllers] == [5, 3]
+    assert {e: run.outputs[e] for e in fork.outputs} == fork.outputs
+    for r in (run, fork):
+        r.stop()
+        assert damages(r.checkpoint) == []
+
+
+@pytest.mark.parametrize("conf", [{}, IDS], ids=["format-1", "format-2"])
+def test_an_export_has_the_same_state_and_query(stream, tmp_path, conf):
+    run = stream(count_by_key, conf=conf | EAGER | ONE_EPOCH).start()
+    run.run(0, 1, 2)
+    savepoints.create(run.checkpoint, "nightly")
+    state = run.states([{}])
+    copy = savepoints.export_to(run.checkpoint, "nightly", tmp_path / "backup")
+    run.run(3)
+    assert (tmp_path / "backup/metadata").read_text() == (run.checkpoint / "metadata").read_text()
+    assert run.states([{}], tmp_path / "backup") == state
+    assert copy.epoch == 2
+    assert copy.linked == 0
+    assert damages(tmp_path / "backup") == []
+
+
+def test_a_query_that_is_wound_back_past_a_savepoint_does_not_start_without_ids_in_names(stream):
+    run = stream(count_by_key, conf=ONE_EPOCH).start()
+    run.run(0, 1, 2, 3)
+    savepoints.create(run.checkpoint, "kept")
+    state = run.states([{}])
+    run.stop()
+    end_maintenance(run.spark)
+    run.forget(2, 3, logs=("commits", "offsets"))
+    run.start()
+    with pytest.raises(Exception, match="savepoint kept"):
+        run.query.processAllAvailable()
+    fork = forked(stream, run, "kept")
+    assert fork.states([{}]) == state
+    savepoints.drop(run.checkpoint, "kept")
+    run.start()
+    run.query.processAllAvailable()
+    assert run.states([{}]) == state
+
+
+def test_state_that_is_not_in_bins_is_kept_as_well(stream):
+    """Spark has such an operator in one partition, and deletes its old versions by version alone."""
+    run = stream(count_all, mode="complete", conf=EAGER | ONE_EPOCH).start()
+    run.run(0, 1, 2)
+    savepoint = savepoints.create(run.checkpoint, "early")
+    state = run.states([{}])
+    run.run(3, 4)
+    before = files_of_versions(run)
+    run.run(*range(5, 20))
+    assert until(lambda: not before <= files_of_versions(run))
+    kept = {f"{d}/{n}" for d, names in savepoint.files.items() for n in names}
+    assert kept <= files_of_versions(run)
+    assert forked(stream, run, "early").states([{}]) == state
+
+
+def test_a_fork_that_was_cut_short_is_made_again_and_changes_nothing_of_the_original(
+    stream, tmp_path, monkeypatch
+):
+    run = stream(count_by_key, conf=ONE_EPOCH).start()
+    run.run(0, 1, 2)
+    savepoints.create(run.checkpoint, "kept")
+    files = {f: f.read_bytes() for f in run.checkpoint.rglob("*") if f.is_file()}
+    left = iter(range(9))
+
+    def link(source: str, target: str, *, real: Callable[[str, str], None] = os.link) -> None:
+        if next(left, None) is None:
+            raise OSError(errno.EIO, "the machine goes down on purpose")
+        real(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", link)
+        with pytest.raises(StorageError):
+            savepoints.fork(run.checkpoint, tmp_path / "fork", savepoint="kept")
+    assert not (tmp_path / "fork/metadata").exists()
+    # Another way of copying, too, must not write over what is linked.
+    savepoints.export_to(run.checkpoint, "kept", tmp_path / "fork")
+    assert {f: f.read_bytes() for f in files} == files
+    assert run.states([{}], tmp_path / "fork") == run.states([{}])
+
+
+def test_a_savepoint_that_is_dropped_while_it_is_made_fails(stream):
+    run = stream(count_by_key, conf=ONE_EPOCH).start()
+    run.run(0, 1)
+    there = Savepoints(Files(run.checkpoint))
+    begun = there.begin("kept", 1)
+    assert [str(s.name) for s in savepoints.of(run.checkpoint) if not s.is_finished] == ["kept"]
+    savepoints.drop(run.checkpoint, "kept")
+    with pytest.raises(ConfigurationError, match="was dropped while it was made"):
+        there.finish(begun, {}, [])
+    assert savepoints.of(run.checkpoint) == []
+    assert not list((run.checkpoint / "binshift/savepoints").iterdir())
+
+
+def test_nothing_is_deleted_while_a_savepoint_is_made_and_fsck_knows_what_is_left(stream):
+    run = stream(count_by_key, conf=EAGER | ONE_EPOCH).start()
+    run.run(0, 1, 2)
+    there = Savepoints(Files(run.checkpoint))
+    begun = there.begin("kept", 2)
+    with Fault("versions.deleted", "count") as cleaned:
+        before = files_of_versions(run)
+        run.run(*range(3, 10))
+        assert until(lambda: cleaned.count > 4)
+    assert before <= files_of_versions(run)
+    run.stop()
+    with binshift.inspect.open(run.checkpoint) as opened:
+        found = [f for f in fsck(opened) if "savepoint" in f.what]
+    assert [(f.severity, f.where) for f in found] == [(Severity.ORPHAN, begun.path)]
+
+
+def test_a_savepoint_whose_files_were_replaced_is_refused(stream, tmp_path):
+    run = stream(count_by_key, conf=ONE_EPOCH).start()
+    run.run(0, 1)
+    savepoints.create(run.checkpoint, "kept")
+    file = next((run.checkpoint / "state/0/0").glob("2.changelog"))
+    file.write_bytes(file.read_bytes())
+    with pytest.raises(StateFormatError, match="was replaced") as replaced:
+        savepoints.fork(run.checkpoint, tmp_path / "fork", savepoint="kept")
+    assert replaced.value.condition == "SAVEPOINT_DAMAGED"
+    assert not (tmp_path / "fork/metadata").exists()
+
+
+def test_what_cannot_be_done_says_so(stream, tmp_path):
+    run = stream(count_by_key, conf=ONE_EPOCH).start()
+    run.run(0)
+    savepoints.create(run.checkpoint, "one")
+    with pytest.raises(ConfigurationError, match="has a savepoint one already"):
+        savepoints.create(run.checkpoint, "one")
+    with pytest.raises(ConfigurationError, match="letters"):
+        savepoints.create(run.checkpoint, "../one")
+    with pytest.raises(ConfigurationError, match="has no savepoint 'two'; its savepoints: one"):
+        savepoints.drop(run.checkpoint, "two")
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there/file").touch()
+    with pytest.raises(ConfigurationError, match="is not empty"):
+        savepoints.fork(run.checkpoint, tmp_path / "there", savepoint="one")
