@@ -17,7 +17,7 @@ from binshift.control.savepoints import KeptFile
 from binshift.errors import StateFormatError
 from binshift.inspect.facts import Facts
 from binshift.inspect.storage.database import Snapshot
-from binshift.inspect.storage.partition import Partitions, Place
+from binshift.inspect.storage.partition import Bins, Partitions, Place
 
 __all__ = ["THREADS", "ListedOnce", "Needed", "kept_file"]
 
@@ -61,7 +61,7 @@ class Needed:
         self._files = files
         self._facts = Facts(files)
         self._lock = Lock()
-        self._seen: set[tuple[str, int]] = set()
+        self._seen: set[tuple[str, int, Bins | None]] = set()
         self._names: dict[str, set[str]] = {}
         #: The oldest version that is read. The routing log is needed from there on.
         self.oldest = version
@@ -75,7 +75,7 @@ class Needed:
                 for partition in self._facts.partitions(operator, version)
             ]
             with ThreadPoolExecutor(THREADS) as pool:
-                for done in [pool.submit(self._add, [(place, version)]) for place in places]:
+                for done in [pool.submit(self._add, [(place, version, None)]) for place in places]:
                     done.result()
         finally:
             shutil.rmtree(self._scratch, ignore_errors=True)
@@ -84,15 +84,15 @@ class Needed:
         """The files by directory and name, with what the listing says of them."""
         return {d: {n: self._kept(d, n) for n in names} for d, names in self._names.items()}
 
-    def _add(self, wanted: list[tuple[Place, int]]) -> None:
-        """Adds what is read for places at versions, and for the places from which their bins came."""
+    def _add(self, wanted: list[tuple[Place, int, Bins | None]]) -> None:
+        """Adds what is read for places at versions, and of the places from which their bins came."""
         while wanted:
-            place, version = wanted.pop()
+            place, version, bins = wanted.pop()
             with self._lock:
-                if (place.directory, version) in self._seen:
+                if (place.directory, version, bins) in self._seen:
                     continue
-                self._seen.add((place.directory, version))
-            recipe = self._partitions.recipe(place, version)
+                self._seen.add((place.directory, version, bins))
+            recipe = self._partitions.recipe(place, version, bins)
             self._note(place.directory, (f.rpartition("/")[2] for _, f in recipe.changelogs))
             if recipe.snapshot is not None:
                 self._note(place.directory, [recipe.snapshot.rpartition("/")[2]])
@@ -101,10 +101,8 @@ class Needed:
                     self._note(f"{place.directory}/{folder}", [name])
             with self._lock:
                 self.oldest = min([self.oldest, recipe.snapshot_version, *(v for v, _ in recipe.changelogs)])
-            for v, _ in recipe.changelogs if place.operator.is_binned else ():
-                switch = self._facts.switch(v - 1, place.partition)
-                if switch is not None and not switch.is_new:
-                    wanted += [(Place(place.operator, place.store, p), v - 1) for p in switch.arriving]
+            for epoch, sources in self._partitions.arriving(place, recipe, version, bins).items():
+                wanted += [(Place(place.operator, place.store, p), epoch, of) for p, of in sources.items()]
 
     def _of_snapshot(self, path: str) -> list[str]:
         scratch = Path(tempfile.mkdtemp(dir=self._scratch))

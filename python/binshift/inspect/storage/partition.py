@@ -28,7 +28,7 @@ from binshift.inspect.facts import Facts, Settings
 from binshift.inspect.storage.changelog import Changelog, Lineage
 from binshift.inspect.storage.database import Database, Snapshot, successor
 
-__all__ = ["BIN_BYTES", "Partitions", "Place", "bin_of", "rows_of_bins"]
+__all__ = ["BIN_BYTES", "Bins", "Partitions", "Place", "bin_of", "rows_of_bins"]
 
 #: Bytes of a bin in a key.
 BIN_BYTES = 2
@@ -117,7 +117,7 @@ class Partitions:
 
     def _made(self, place: Place, version: int, settings: Settings, bins: Bins | None) -> Database:
         recipe = self.recipe(place, version, bins)
-        came = self._arrivals(place, recipe.snapshot_version, version, bins)
+        arriving = self.arriving(place, recipe, version, bins)
         path = Path(tempfile.mkdtemp(prefix="partition-", dir=self._scratch))
         snapshot = Snapshot(self._facts.files, recipe.snapshot, path) if recipe.snapshot else None
         database = Database(path, snapshot, settings.delimiter, is_read_only=not recipe.changelogs)
@@ -125,17 +125,32 @@ class Partitions:
             for v, file in recipe.changelogs:
                 switch = self._facts.switch(v - 1, place.partition) if place.operator.is_binned else None
                 if switch and not switch.is_new:
-                    arriving = {
-                        source: tuple(b for b in of if came.get(b) == v - 1)
-                        for source, of in switch.arriving.items()
-                    }
-                    self._apply(place, v - 1, switch.leaving, arriving, settings, database)
+                    self._apply(place, v - 1, switch.leaving, arriving.get(v - 1, {}), settings, database)
                 with self._facts.files.open(file) as stream:
                     database.apply(Changelog(stream, file).records(), settings.has_row_checksums)
         except BaseException:
             database.close()
             raise
         return database
+
+    def arriving(
+        self, place: Place, recipe: Recipe, version: int, bins: Bins | None = None
+    ) -> dict[int, dict[int, Bins]]:
+        """The bins that a recipe needs from old owners, by epoch and partition.
+
+        Of an old owner, what it had of these bins at the version of that number is needed.
+        """
+        came = self._arrivals(place, recipe.snapshot_version, version, bins)
+        found: dict[int, dict[int, Bins]] = {}
+        for epoch in {v - 1 for v, _ in recipe.changelogs} & set(came.values()):
+            switch = self._facts.switch(epoch, place.partition)
+            if switch is not None and not switch.is_new:
+                of = {
+                    source: tuple(b for b in some if came.get(b) == epoch)
+                    for source, some in switch.arriving.items()
+                }
+                found[epoch] = {source: some for source, some in of.items() if some}
+        return found
 
     def _arrivals(self, place: Place, first: int, version: int, bins: Bins | None) -> dict[int, int]:
         """The epochs since `first` at which bins came that stay until `version`; only some, if given."""
@@ -231,7 +246,7 @@ class Partitions:
         gone = (*leaving, *(b for bins in arriving.values() for b in bins))
         for family in _families(place.store, into):
             _drop(into, family, gone)
-        for source, bins in sorted((s, bins) for s, bins in arriving.items() if bins):
+        for source, bins in sorted(arriving.items()):
             with self.at(Place(place.operator, place.store, source), version, settings, bins) as database:
                 for family in _families(place.store, database):
                     _adopt(database, into, family, bins, settings)
