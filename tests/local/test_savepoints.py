@@ -48,8 +48,10 @@ def forked(stream: Callable[..., StreamRun], run: StreamRun, savepoint: str | No
     return fork
 
 
-def damages(checkpoint: Path) -> list[str]:
-    with binshift.inspect.open(checkpoint) as opened:
+def damages(run: StreamRun, checkpoint: Path | None = None) -> list[str]:
+    # What has begun to clean up goes on after the query has ended.
+    end_maintenance(run.spark)
+    with binshift.inspect.open(checkpoint or run.checkpoint) as opened:
         return [str(f) for f in fsck(opened) if f.severity is Severity.DAMAGE]
 
 
@@ -87,10 +89,10 @@ def test_a_fork_has_the_state_of_its_savepoint_and_goes_on(stream, name, conf):
     assert until(lambda: len(before - files_of_versions(run)) > 5)
     assert kept <= files_of_versions(run)
     run.stop()
-    assert damages(run.checkpoint) == []
+    assert damages(run) == []
     for savepoint in ("before", "during-3", f"during-{migration.wait(0).last_epoch}"):
         fork = forked(stream, run, savepoint)
-        assert damages(fork.checkpoint) == []
+        assert damages(fork) == []
         assert fork.states(query.state) == saved[savepoint]
         fork.start()
         fork.query.processAllAvailable()
@@ -153,7 +155,7 @@ def test_a_fork_of_a_running_query_begins_with_its_newest_epoch_and_leaves_no_sa
     assert {e: run.outputs[e] for e in fork.outputs} == fork.outputs
     for r in (run, fork):
         r.stop()
-        assert damages(r.checkpoint) == []
+        assert damages(r) == []
 
 
 @pytest.mark.parametrize("conf", [{}, IDS], ids=["format-1", "format-2"])
@@ -168,7 +170,7 @@ def test_an_export_has_the_same_state_and_query(stream, tmp_path, conf):
     assert run.states([{}], tmp_path / "backup") == state
     assert copy.epoch == 2
     assert copy.linked == 0
-    assert damages(tmp_path / "backup") == []
+    assert damages(run, tmp_path / "backup") == []
 
 
 def test_a_query_that_is_wound_back_past_a_savepoint_does_not_start_without_ids_in_names(stream):
@@ -254,6 +256,7 @@ def test_nothing_is_deleted_while_a_savepoint_is_made_and_fsck_knows_what_is_lef
         assert until(lambda: cleaned.count > 4)
     assert before <= files_of_versions(run)
     run.stop()
+    end_maintenance(run.spark)
     with binshift.inspect.open(run.checkpoint) as opened:
         found = [f for f in fsck(opened) if "savepoint" in f.what]
     assert [(f.severity, f.where) for f in found] == [(Severity.ORPHAN, begun.path)]

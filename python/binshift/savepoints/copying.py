@@ -214,7 +214,7 @@ class _Copying:
         # On a local disk, a file gets its name once it is whole, and so never writes over one that is linked.
         folder, _, name = self._target.path(to).rpartition("/")
         is_local = isinstance(self._target.filesystem, fs.LocalFileSystem)
-        place = f"{folder}/.{name}" if is_local else f"{folder}/{name}"
+        place = f"{folder}/.{name}.{uuid4()}.tmp" if is_local else f"{folder}/{name}"
         with self._source.open(path) as source, self._target.reaching("write", to):
             with self._target.filesystem.open_output_stream(place) as out:
                 while data := source.read(_CHUNK):
