@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from zipfile import ZipFile
 
 from pyspark.sql import DataFrame
 
@@ -97,6 +99,13 @@ def snapshots(run: StreamRun) -> dict[str, list[Path]]:
     for file in (run.checkpoint / "state/0").glob("[0-9]*/**/*.zip"):
         found.setdefault(str(file.parent), []).append(file)
     return {place: sorted(files, key=version_of) for place, files in found.items()}
+
+
+def families(snapshot: Path) -> dict[str, int]:
+    """The numbers of column families, by name."""
+    metadata = ZipFile(snapshot).read("metadata").decode()
+    found: dict[str, int] = json.loads(metadata.partition("\n")[2])["columnFamilyMapping"]
+    return found
 
 
 def version_of(snapshot: Path) -> int:

@@ -3,16 +3,18 @@
 import pytest
 from pyspark.sql import functions as F
 
-from binshift import Batched, MigrationState
+from binshift import AllAtOnce, Batched, MigrationState
 from harness import Fault, until
 from local.migrations import (
     NEVER,
     SHIP,
     assert_never_migrated,
     failed_tasks,
+    families,
     feed_until,
     finish,
     shift,
+    snapshots,
     submit_shift,
     version_of,
 )
@@ -131,6 +133,27 @@ def test_a_step_does_not_wait_for_copies_that_do_not_catch_up(counting, tmp_path
         # The step's tasks read the changelogs that the copies lack.
         assert migration.wait(0).bins_prepared == 64
     assert epoch > 17
+    run.run(epoch)
+    assert_never_migrated(run, query, epoch + 1, tmp_path)
+
+
+@pytest.mark.parametrize("point", ["export.link", "none"])
+def test_changes_are_taken_for_those_of_the_families_that_their_source_has(stream, tmp_path, point):
+    """The partition that was added has other numbers. Rows come from the checkpoint, or are sent."""
+    query = QUERIES["tws-jvm"]
+    run = stream(query.build, mode=query.mode, conf={MIN_DELTAS: "1"}).start()
+    run.run(0, 1)
+    with Fault("checkpoint.read", "count") as reads:
+        epoch = finish(run, run.attach().rescale(3, strategy=AllAtOnce(), prepare=False), 2)
+        assert reads.count > 0
+    added, other = (str(run.checkpoint / f"state/0/{partition}") for partition in (2, 0))
+    epoch = feed_until(run, epoch, lambda: added in snapshots(run))
+    assert families(snapshots(run)[added][-1]) != families(snapshots(run)[other][-1])
+    with Fault(point, "throw", always=True), Fault("changelog.change", "count") as changes:
+        epoch, report = shift(run, epoch, Batched(16))
+        assert changes.count > 0
+    assert (report.bins_prepared, report.bins_from_checkpoint) == (64, 0)
+    assert report.bins_recopied == (64 if point == "export.link" else 0)
     run.run(epoch)
     assert_never_migrated(run, query, epoch + 1, tmp_path)
 

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from binshift import AllAtOnce, Fluid
 from harness import Fault, StreamRun, end_maintenance, until
-from local.migrations import assert_never_migrated, feed_until, finish, shift, snapshots
+from local.migrations import assert_never_migrated, families, feed_until, finish, shift, snapshots
 from local.queries import QUERIES, with_a_point_in_rows
 from local.settings import IDS, JOIN_3, JOIN_4, MIN_DELTAS, NEEDS_JOIN_4, ROW_CHECKSUMS, STORE
 
@@ -29,11 +29,36 @@ def as_if_killed(run: StreamRun, uploaded: set[Path]) -> None:
             file.unlink()
 
 
-def families(snapshot: Path) -> dict[str, int]:
-    """The numbers of column families, by name."""
+def files_of(snapshot: Path) -> set[str]:
+    """The names of the snapshot's files that are beside it."""
     metadata = ZipFile(snapshot).read("metadata").decode()
-    found: dict[str, int] = json.loads(metadata.partition("\n")[2])["columnFamilyMapping"]
-    return found
+    return {file["dfsSstFileName"] for file in json.loads(metadata.partition("\n")[2])["sstFiles"]}
+
+
+def damage(snapshot: Path, what: str, *, of_none_in: Path) -> None:
+    """Damages a snapshot, and no file of the other one. Sizes stay the same, and no checksum tells."""
+    for checksum in snapshot.parent.rglob(".*.crc"):
+        checksum.unlink()
+    if what == "zip":
+        snapshot.write_bytes(b"not a snapshot")
+    elif what == "MANIFEST":
+        with ZipFile(snapshot) as zipped:
+            contents = {name: zipped.read(name) for name in zipped.namelist()}
+        with ZipFile(snapshot, "w") as zipped:
+            for name, content in contents.items():
+                # The first record's checksum is at its beginning.
+                damaged = bytes(b ^ 255 for b in content) if name.startswith("MANIFEST") else content
+                zipped.writestr(name, damaged)
+    else:
+        own = files_of(snapshot) - files_of(of_none_in)
+        assert own
+        for name in own:
+            file = snapshot.parent / "SSTs" / name
+            content = bytearray(file.read_bytes())
+            # RocksDB reads the last bytes when it opens the file, and the first ones when it reads its rows.
+            part = slice(-64, None) if what == "end of an SST" else slice(0, 32)
+            content[part] = bytes(b ^ 255 for b in content[part])
+            file.write_bytes(content)
 
 
 def moved(run: StreamRun, bins: range, epoch: int) -> int:
@@ -118,7 +143,9 @@ def test_families_have_the_same_numbers_whichever_have_rows_when_bins_come(strea
     assert sorted(numbers, key=lambda name: numbers[name]) == sorted(numbers)
 
 
-def test_a_snapshot_that_is_damaged_gives_way_to_an_older_one(stream, tmp_path):
+@pytest.mark.parametrize("damaged", ["zip", "MANIFEST", "end of an SST", "rows of an SST"])
+def test_a_snapshot_that_is_damaged_gives_way_to_an_older_one(stream, tmp_path, damaged):
+    """Also one that can be fetched, but that RocksDB refuses to open or to read."""
     query = QUERIES["count"]
     # With its own repair, Spark would need no second load.
     conf = {MIN_DELTAS: "2", STORE + "autoSnapshotRepair.enabled": "false"} | KEEP
@@ -127,7 +154,8 @@ def test_a_snapshot_that_is_damaged_gives_way_to_an_older_one(stream, tmp_path):
     epoch = feed_until(run, 0, lambda: len(snapshots(run).get(retired, [])) >= 2)
     epoch = finish(run, run.attach().rescale(1, strategy=AllAtOnce(), prepare=False), epoch)
     as_if_killed(run, set(snapshots(run)[retired]) | set(snapshots(run)[str(run.checkpoint / "state/0/0")][:1]))
-    snapshots(run)[retired][-1].write_bytes(b"not a snapshot")
+    older, newer = snapshots(run)[retired][-2:]
+    damage(newer, damaged, of_none_in=older)
     run.start()
     with Fault("checkpoint.read", "count") as reads:
         run.run(epoch)

@@ -2,12 +2,11 @@ package org.apache.spark.sql.execution.streaming.state.binshift.migration
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults, Trace}
-import org.apache.spark.sql.execution.streaming.state.binshift.keys.{BinKeyCodec, NumberedFamily}
-import org.apache.spark.sql.execution.streaming.state.binshift.recovery.BinRecovery
+import org.apache.spark.sql.execution.streaming.state.binshift.recovery.{BinRecovery, ForeignRows}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{BinSwitch, EpochRouting}
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping._
 import org.apache.spark.sql.execution.streaming.state.binshift.storage._
-import org.apache.spark.sql.execution.streaming.state.{RecordType, StateStoreId}
+import org.apache.spark.sql.execution.streaming.state.StateStoreId
 
 /**
  * Makes the switch of a loaded database: drops the bins that leave, and brings in those that arrive. Keys are in their stored
@@ -155,7 +154,8 @@ private[binshift] final class BinMover(
   private def ingest(version: Long, copy: StagedCopy, step: Int, taken: TakenCopy, bins: Seq[Int]): SwitchStats = {
     val bytes = bytesOf(taken)
     takeIn(taken)
-    (taken.version + 1 to version).foreach { v => copy.foreachChange(v, step)(applyChange) }
+    val foreign = new ForeignRows(db)
+    (taken.version + 1 to version).foreach { v => copy.foreachChange(v, step)(foreign(_)) }
     Faults.at("switch.changes", store.partitionId)
     val isPrepared = copy.base < version
     if (Trace.isOn) Trace("arrived", store, "version" -> version, "from" -> copy.sourcePartition, "bins" -> Trace.ranges(bins),
@@ -171,18 +171,6 @@ private[binshift] final class BinMover(
   private def takeIn(taken: TakenCopy): Unit = {
     Faults.at("switch.ingest", store.partitionId)
     ranges.takeIn(taken.base +: taken.changes.map(Seq(_)), taken.rows)
-  }
-
-  /** Applies a change to the database. Values are in their stored form, with row checksums. */
-  private def applyChange(
-      kind: RecordType.Value, family: NumberedFamily, key: Array[Byte], value: Array[Byte]): Unit = {
-    val name = family.family.name
-    db.counting(BinKeyCodec.of(name).binOf(key))(kind match {
-      case RecordType.PUT_RECORD => db.putStored(key, value, name)
-      case RecordType.MERGE_RECORD => db.mergeStored(key, value, name)
-      case RecordType.DELETE_RECORD => db.remove(key, name)
-      case other => throw new IllegalStateException(s"a changelog record of kind $other cannot be moved")
-    })
   }
 
   private def readCheckpoint(version: Long, source: Int, bins: Seq[Int]): SwitchStats = {

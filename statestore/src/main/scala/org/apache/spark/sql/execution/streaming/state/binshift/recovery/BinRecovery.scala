@@ -9,9 +9,8 @@ import scala.util.control.NonFatal
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.binshift.{Faults, Trace}
-import org.apache.spark.sql.execution.streaming.state.binshift.keys.{BinKeyCodec, ColumnFamily, NumberedFamily}
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.ColumnFamily
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
-import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{RowCounts, RowsByBin}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage._
 import org.apache.spark.util.Utils
 
@@ -37,15 +36,14 @@ private[binshift] final class BinRecovery private (
   private val owners = routing.owners(version)
   private val rows = new BinRows(db, arguments.useColumnFamilies)
   private val scratch = new File(db.localRootDir.getParentFile, s"binshift-recover-${UUID.randomUUID()}")
-  private val sources = mutable.Map.empty[Int, SourceFiles]
-  private val families = mutable.Map.empty[String, NumberedFamily]
+  private val foreign = new ForeignRows(db)
+  private val sources = mutable.Map.empty[Int, CommittedChanges]
   private var changes: Option[Ahead[(Long, HeldChanges)]] = None
   private var ahead: Option[(Long, HeldChanges)] = None
   private var own = Seq.empty[(Stretch, Set[Int])]
   private var reached = held.getOrElse(0L)
   /** The bins that have rows in the database. */
   private var present = Set.empty[Int]
-  private var bytes = 0L
 
   /** True if anything came from another partition. */
   def hasAdopted: Boolean = sources.nonEmpty
@@ -58,7 +56,7 @@ private[binshift] final class BinRecovery private (
     if (changes.isEmpty) begin()
     while (nextChanges.exists(_._1 <= to)) {
       nextChanges.foreach { case (_, held) =>
-        held.foreach(applyChange)
+        held.foreach(foreign(_))
         held.close()
       }
       ahead = None
@@ -72,10 +70,7 @@ private[binshift] final class BinRecovery private (
    */
   def keeps(kind: RecordType.Value, logged: Array[Byte]): Boolean = {
     val native = RowForm.keyOf(kind, logged, arguments.conf)
-    SourceFiles.familyOf(native, byNumber, arguments.useColumnFamilies).forall { family =>
-      val codec = BinKeyCodec.of(family.family.name)
-      kept(codec.binOf(family.keyIn(native)))
-    }
+    byNumber.get(CommittedChanges.numberIn(native, arguments.useColumnFamilies)).forall(family => kept(family.binOf(native)))
   }
 
   override def close(): Unit = {
@@ -113,10 +108,20 @@ private[binshift] final class BinRecovery private (
     val jobs = reads.groupBy(r => (r._1, r._2)).toSeq.sortBy { case ((partition, v), _) => (v, partition) }.map {
       case ((partition, v), parts) =>
         val wanted = parts.flatMap(_._4).toSet
-        () => (v, source(partition).changes(v, parts.map(_._3).min, wanted))
+        () => (v, changesOf(source(partition), v, parts.map(_._3).min, wanted))
     }
     others.foreach { case (stretch, _) => source(stretch.partition) }
     changes = Some(new Ahead(jobs.iterator, (_: (Long, HeldChanges))._2.close()))
+  }
+
+  private def changesOf(of: CommittedChanges, version: Long, last: Long, bins: Set[Int]): HeldChanges = {
+    Faults.at("checkpoint.changes", of.store.partitionId)
+    val file = new File(scratch, s"changes-${of.store.partitionId}-$version")
+    val held = of.reading(version, last, of.familiesAt(version, last)) { changes =>
+      HeldChanges.of(changes.filter(change => bins(change.bin)), file, BinRecovery.MaxHeldBytes)
+    }
+    if (held.isInFile) Faults.at("recovery.file", of.store.partitionId)
+    held
   }
 
   private def trace(plan: RecoveryPlan): Unit = Trace("recovery", owner, "version" -> version, "held" -> held,
@@ -135,32 +140,33 @@ private[binshift] final class BinRecovery private (
 
   /** Takes in all bases, and returns the plan with those that were used. If a base can't be read, an older one replaces it. */
   private def takeBases(plan: RecoveryPlan): RecoveryPlan = {
-    val foreign = plan.bases.toSeq.sortBy { case (s, _) => (s.partition, s.version) }
+    val bases = plan.bases.toSeq.sortBy { case (s, _) => (s.partition, s.version) }
       .filterNot { case (s, _) => s.partition == owner.partitionId && held.contains(s.version) }
-    val opened = new Ahead[BinKeyedRocksDB](foreign.iterator.map { case (base, of) =>
+    val opened = new Ahead[BinKeyedRocksDB](bases.iterator.map { case (base, of) =>
         val files = source(base.partition)
-        () => new CheckpointedBins(files.store, routing, arguments).openAt(base.version, files.id(base.version), of.toSet)
+        () =>
+          new CheckpointedBins(files.store, routing, arguments).openAt(base.version, files.id(base.version, base.version),
+            of.toSet)
       }, _.close())
     val failed =
-      try foreign.flatMap { case (base, of) =>
-          val taken =
-            try Some(opened.next())
-            catch {
-              case NonFatal(e) =>
-                logWarning(
-                  s"the snapshot of version ${base.version} of ${source(base.partition).store} cannot be read; an older " +
-                    "one is taken", e)
-                source(base.partition).exclude(base.version)
-                None
-            }
-          taken.foreach { from =>
-            try {
-              drop(present & of.toSet)
-              takeIn(from, of)
-              present ++= of
-            } finally from.close()
+      try bases.flatMap { case (base, of) =>
+          var isTaken = false
+          try {
+            val from = opened.next()
+            try foreign.takeIn(from, of, newDir()) {
+                isTaken = true
+                drop(present & of.toSet)
+                present ++= of
+              }
+            finally from.close()
+            Nil
+          } catch {
+            case NonFatal(e) if !isTaken =>
+              logWarning(s"the snapshot of version ${base.version} of ${source(base.partition).store} cannot be read; an older " +
+                  "one is taken", e)
+              source(base.partition).exclude(base.version)
+              of
           }
-          if (taken.isEmpty) of else Nil
         }
       finally opened.close()
     if (failed.isEmpty) plan
@@ -169,79 +175,20 @@ private[binshift] final class BinRecovery private (
     }
   }
 
+  /** Not one of Spark's temporary directories, because Spark remembers the names of those for as long as the executor lives. */
+  private def newDir(): File = {
+    val dir = new File(scratch, s"base-${UUID.randomUUID()}")
+    Utils.createDirectory(dir)
+    dir
+  }
+
   private def newest(partition: Int, at: Long): Option[Long] =
     if (partition != owner.partitionId) source(partition).newestSnapshot(at)
     else if (held.exists(_ <= at)) held
     else source(partition).newestSnapshot(math.min(at, ownSnapshotsUpTo))
 
-  private def source(partition: Int): SourceFiles = sources.getOrElseUpdate(
-    partition, new SourceFiles(owner.copy(partitionId = partition), routing, arguments, scratch))
-
-  private def takeIn(from: BinKeyedRocksDB, of: Seq[Int]): Unit = {
-    val native = RocksDBFields.native(from)
-    val all = ColumnFamily.numbered(from, arguments.useColumnFamilies)
-    // Creates families without rows, too. Otherwise their numbers would depend on the base that comes first, and differ between
-    // attempts of a task.
-    if (arguments.useColumnFamilies) all.foreach(theirs => mine(theirs.family))
-    // Not one of Spark's temporary directories, because Spark remembers the names of those for as long as the executor lives.
-    val dir = new File(scratch, s"base-${UUID.randomUUID()}")
-    Utils.createDirectory(dir)
-    val files = new SstFiles(dir, arguments.conf)
-    val found = RowsByBin()
-    val written =
-      try all.flatMap { theirs =>
-          if (RowForm.hasChecksums(arguments.conf) && mineIfAny(theirs).forall(_.number != theirs.number)) {
-            putAnew(from, theirs, of)
-            None
-          } else {
-            theirs.foreachRow(native, native.getDefaultColumnFamily, of) { (key, value) =>
-              files.put(mine(theirs.family).nativeKey(theirs.keyIn(key)), Faults.change("recovery.row", value))
-              found.add(theirs.binOf(key), RowCounts.of(theirs.family.isInternal, 1))
-            }
-            files.finish()
-          }
-        }
-      finally files.close()
-    rows.takeIn(Seq(written.map(_.file)), found)
-    bytes += written.map(_.bytes).sum
-  }
-
-  /** Writes rows one by one, because row checksums depend on the family's number, which is another one here. */
-  private def putAnew(from: BinKeyedRocksDB, theirs: NumberedFamily, of: Seq[Int]): Unit = from.inStoredForm {
-    val native = RocksDBFields.native(from)
-    theirs.foreachRow(native, native.getDefaultColumnFamily, of) { (stored, value) =>
-      val key = theirs.keyIn(stored)
-      db.counting(theirs.binOf(stored)) {
-        db.putList(key, RowForm.valuesOf(from, theirs.family.name, key, value), mine(theirs.family).family.name)
-      }
-      bytes += key.length + value.length
-    }
-  }
-
-  private def applyChange(change: Change): Unit = {
-    val family = mine(change.family.family)
-    val name = family.family.name
-    def values = RowForm.valuesIn(db, change.key, change.value)
-    val isAnew = RowForm.hasChecksums(arguments.conf) && family.number != change.family.number
-    db.counting(BinKeyCodec.of(name).binOf(change.key))(change.kind match {
-      case RecordType.PUT_RECORD if isAnew => db.putList(change.key, values, name)
-      case RecordType.MERGE_RECORD if isAnew => db.mergeList(change.key, values, name)
-      case RecordType.PUT_RECORD => db.putStored(change.key, change.value, name)
-      case RecordType.MERGE_RECORD => db.mergeStored(change.key, change.value, name)
-      case RecordType.DELETE_RECORD => db.remove(change.key, name)
-      case other => throw new IllegalStateException(s"a changelog record of kind $other cannot be recovered")
-    })
-    bytes += change.key.length + Option(change.value).fold(0)(_.length)
-  }
-
-  /** The family of the same name in the store that gets the bins; creates it if necessary. */
-  private def mine(family: ColumnFamily): NumberedFamily = families.getOrElseUpdate(family.name, {
-      val number = Option.when(arguments.useColumnFamilies)(db.createColFamilyIfAbsent(family.name, family.isInternal))
-      NumberedFamily(family, number)
-    })
-
-  private def mineIfAny(theirs: NumberedFamily): Option[NumberedFamily] =
-    ColumnFamily.numbered(db, arguments.useColumnFamilies).find(_.family.name == theirs.family.name)
+  private def source(partition: Int): CommittedChanges =
+    sources.getOrElseUpdate(partition, new CommittedChanges(owner.copy(partitionId = partition), routing, arguments))
 
   private def nextChanges: Option[(Long, HeldChanges)] = {
     if (ahead.isEmpty) ahead = changes.filter(_.hasNext).map(_.next())
@@ -250,6 +197,9 @@ private[binshift] final class BinRecovery private (
 }
 
 private[binshift] object BinRecovery {
+  /** How many bytes of a changelog that was read ahead stay in memory. [[Ahead]] bounds how many of them a store holds. */
+  private val MaxHeldBytes = 512L << 10
+
   /** For a store that has loaded its own snapshot `held`, and is about to replay its changelogs. */
   def ofReplay(
       db: BinKeyedRocksDB, store: StateStoreId, routing: EpochRouting, arguments: RocksDBArguments,
@@ -265,6 +215,6 @@ private[binshift] object BinRecovery {
     try recovery.advance(version)
     finally recovery.close()
     val came = RocksDBFields.rows(db) - before
-    (came.rows + came.internal, recovery.bytes)
+    (came.rows + came.internal, recovery.foreign.bytes)
   }
 }

@@ -27,11 +27,12 @@ private[binshift] final class CheckpointedBins(
 
   /**
    * Calls `consume(step, family, key, value)` for each row of the bins of each step: step by step and family by family, in the
-   * order of keys, with values in their stored form. Calls `begin` with the families first.
+   * order of keys, with values in their stored form. Families have the numbers of the private copy. Calls `begin` before the first
+   * row.
    */
-  def foreachStoredRow(version: Long, steps: Seq[(Int, Seq[Int])])(begin: Seq[NumberedFamily] => Unit)(
+  def foreachStoredRow(version: Long, steps: Seq[(Int, Seq[Int])])(begin: => Unit)(
       consume: (Int, NumberedFamily, Array[Byte], Array[Byte]) => Unit): Unit = at(version, steps.flatMap(_._2)) { db =>
-    begin(ColumnFamily.numbered(db, arguments.useColumnFamilies))
+    begin
     for ((step, bins) <- steps) eachOf(db, bins)(consume(step, _, _, _))
   }
 
@@ -114,6 +115,5 @@ private[binshift] final class CheckpointedBins(
     finally opened.close()
   }
 
-  private def idAt(version: Long): Option[String] =
-    Option.when(arguments.enableStateStoreCheckpointIds)(routing.checkpointIds(version).of(source))
+  private def idAt(version: Long): Option[String] = CommittedChanges.idOf(source, version, routing, arguments)
 }

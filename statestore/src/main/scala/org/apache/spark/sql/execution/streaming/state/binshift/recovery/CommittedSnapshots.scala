@@ -20,10 +20,12 @@ private[binshift] final class CommittedSnapshots(listed: => Seq[VersionFile], li
   private val unusable = mutable.Set.empty[Long]
 
   /** The newest snapshot from which one gets to `version`, which is committed; that of `version` itself if there is one. */
-  def newest(version: Long): Option[Long] =
-    ids.keys.filter(v => v <= version && !unusable(v)).toSeq.sorted.reverseIterator.find { v =>
-      lineage.fold(ids(v).contains(None))(_.id(v).exists(id => ids(v).contains(Some(id))))
-    }
+  def newest(version: Long): Option[Long] = committed(version).find(!unusable(_))
+
+  /** All snapshots from which one gets to `version`, newest first, also those that are ignored. */
+  def committed(version: Long): Iterator[Long] = ids.keys.filter(_ <= version).toSeq.sorted.reverseIterator.filter { v =>
+    lineage.fold(ids(v).contains(None))(_.id(v).exists(id => ids(v).contains(Some(id))))
+  }
 
   /** Ignores a snapshot from now on. */
   def exclude(snapshot: Long): Unit = unusable += snapshot
