@@ -108,6 +108,38 @@ def families(snapshot: Path) -> dict[str, int]:
     return found
 
 
+def files_of(snapshot: Path) -> set[str]:
+    """The names of the snapshot's files that are beside it."""
+    metadata = ZipFile(snapshot).read("metadata").decode()
+    return {file["dfsSstFileName"] for file in json.loads(metadata.partition("\n")[2])["sstFiles"]}
+
+
+def damage(snapshot: Path, what: str, *, of_none_in: Path) -> None:
+    """Damages a snapshot, and no file of the other one. Sizes stay the same, and no checksum tells."""
+    for checksum in snapshot.parent.rglob(".*.crc"):
+        checksum.unlink()
+    if what == "zip":
+        snapshot.write_bytes(b"not a snapshot")
+    elif what == "MANIFEST":
+        with ZipFile(snapshot) as zipped:
+            contents = {name: zipped.read(name) for name in zipped.namelist()}
+        with ZipFile(snapshot, "w") as zipped:
+            for name, content in contents.items():
+                # The first record's checksum is at its beginning.
+                damaged = bytes(b ^ 255 for b in content) if name.startswith("MANIFEST") else content
+                zipped.writestr(name, damaged)
+    else:
+        own = files_of(snapshot) - files_of(of_none_in)
+        assert own
+        for name in own:
+            file = snapshot.parent / "SSTs" / name
+            rows = bytearray(file.read_bytes())
+            # RocksDB reads the last bytes when it opens the file, and the first ones when it reads its rows.
+            part = slice(-64, None) if what == "end of an SST" else slice(0, 32)
+            rows[part] = bytes(b ^ 255 for b in rows[part])
+            file.write_bytes(rows)
+
+
 def version_of(snapshot: Path) -> int:
     """The version of a snapshot."""
     return int(snapshot.stem.split("_")[0])

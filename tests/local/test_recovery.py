@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from zipfile import ZipFile
 
 import pytest
 from pyspark.sql import DataFrame
 
 from binshift import AllAtOnce, Fluid
 from harness import Fault, StreamRun, end_maintenance, until
-from local.migrations import assert_never_migrated, families, feed_until, finish, shift, snapshots
+from local.migrations import (
+    assert_never_migrated,
+    damage,
+    families,
+    feed_until,
+    finish,
+    shift,
+    snapshots,
+)
 from local.queries import QUERIES, with_a_point_in_rows
 from local.settings import IDS, JOIN_3, JOIN_4, MIN_DELTAS, NEEDS_JOIN_4, ROW_CHECKSUMS, STORE
 
@@ -27,38 +33,6 @@ def as_if_killed(run: StreamRun, uploaded: set[Path]) -> None:
     for files in snapshots(run).values():
         for file in set(files) - uploaded:
             file.unlink()
-
-
-def files_of(snapshot: Path) -> set[str]:
-    """The names of the snapshot's files that are beside it."""
-    metadata = ZipFile(snapshot).read("metadata").decode()
-    return {file["dfsSstFileName"] for file in json.loads(metadata.partition("\n")[2])["sstFiles"]}
-
-
-def damage(snapshot: Path, what: str, *, of_none_in: Path) -> None:
-    """Damages a snapshot, and no file of the other one. Sizes stay the same, and no checksum tells."""
-    for checksum in snapshot.parent.rglob(".*.crc"):
-        checksum.unlink()
-    if what == "zip":
-        snapshot.write_bytes(b"not a snapshot")
-    elif what == "MANIFEST":
-        with ZipFile(snapshot) as zipped:
-            contents = {name: zipped.read(name) for name in zipped.namelist()}
-        with ZipFile(snapshot, "w") as zipped:
-            for name, content in contents.items():
-                # The first record's checksum is at its beginning.
-                damaged = bytes(b ^ 255 for b in content) if name.startswith("MANIFEST") else content
-                zipped.writestr(name, damaged)
-    else:
-        own = files_of(snapshot) - files_of(of_none_in)
-        assert own
-        for name in own:
-            file = snapshot.parent / "SSTs" / name
-            content = bytearray(file.read_bytes())
-            # RocksDB reads the last bytes when it opens the file, and the first ones when it reads its rows.
-            part = slice(-64, None) if what == "end of an SST" else slice(0, 32)
-            content[part] = bytes(b ^ 255 for b in content[part])
-            file.write_bytes(content)
 
 
 def moved(run: StreamRun, bins: range, epoch: int) -> int:

@@ -27,7 +27,7 @@ private[binshift] final class BinMover(
     conf: BackgroundConf,
     arguments: RocksDBArguments,
     adopted: SwitchStats => Unit,
-    beginWith: BinnedFileManager.Beginning => Unit,
+    beginWith: WholeFiles => Unit,
     beginAnew: () => Unit) extends Logging {
 
   /** Called by the task that runs the epoch `version`. */
@@ -38,11 +38,21 @@ private[binshift] final class BinMover(
     shipping.onSwitch()
     release(switch.leaving, !switch.staying(_))
     val begun = split.begin(version, switch)
-    val others = switch.arriving.toSeq.filterNot { case (source, _) => begun.exists(_.source == source) }.sortBy(_._1)
-    // Arriving bins must not find rows here: those of bins that were released and come back, and those that came with whole files of
-    // another owner.
-    if (others.flatMap(_._2).exists(released.contains)) released.sweep()
-    val adopted = begun.map(_.stats).toSeq ++ others.map { case (source, bins) => arrive(version, source, bins) }
+    // The largest one first, because an empty store may begin with its files.
+    val others = switch.arriving.toSeq.filterNot { case (source, _) => begun.exists(_._1 == source) }
+      .sortBy { case (source, bins) => (-bins.size, source) }
+    val arriving = others.flatMap(_._2)
+    sweepFor(arriving)
+    val adopted = begun.map(_._2).toSeq ++ others.zipWithIndex.map { case ((source, bins), i) =>
+      // Beginning anew would forget those that have arrived before, or are on their way.
+      val isFirst = i == 0 && begun.isEmpty && split.mayBegin(version, switch)
+      arrive(version, source, bins,
+        Option.when(isFirst)((files, stay) =>
+          split.isBegunWith(version, source, files, stay) && {
+            sweepFor(arriving.diff(stay))
+            true
+          }))
+    }
     val owned = routing.at(version).now.binsOf(store.partitionId)
     require(!owned.exists(released.contains),
       s"$store owns bins whose rows are being deleted: ${owned.filter(released.contains)}")
@@ -60,7 +70,7 @@ private[binshift] final class BinMover(
 
   /** Rows of released bins that are still in the database. */
   val released = new ReleasedRows(db, store)
-  private val split = new PartitionSplit(db, store, routing, shipping, arguments, release, beginWith, beginAnew)
+  private val split = new PartitionSplit(db, store, routing, shipping, release, beginWith, beginAnew)
   private lazy val known = new KnownRows(db, store.partitionId)
   private var isUnusable = false
   private var switchedAt = -1L
@@ -121,7 +131,13 @@ private[binshift] final class BinMover(
 
   private val ranges = new BinRows(db, arguments.useColumnFamilies)
 
-  private def arrive(version: Long, source: Int, bins: Seq[Int]): SwitchStats =
+  /**
+   * Arriving bins must not find rows here: those of bins that were released and come back, and those that came with whole files of
+   * another owner.
+   */
+  private def sweepFor(arriving: Seq[Int]): Unit = if (arriving.exists(released.contains)) released.sweep()
+
+  private def arrive(version: Long, source: Int, bins: Seq[Int], begins: Option[BinRecovery.Begin]): SwitchStats =
     shipping.onDemand(version, source, bins) match {
       case Some(staged) =>
         if (Trace.isOn) Trace("awaits", store, "version" -> version, "from" -> source, "bins" -> Trace.ranges(bins))
@@ -133,7 +149,7 @@ private[binshift] final class BinMover(
           taken <- copy.take(step, version)
           stats <- unlessItFails(bins)(ingest(version, copy, step, taken, bins))
         } yield stats
-        copied.getOrElse(readCheckpoint(version, source, bins))
+        copied.getOrElse(readCheckpoint(version, source, bins, begins))
     }
 
   private def unlessItFails(bins: Seq[Int])(ingest: => SwitchStats): Option[SwitchStats] =
@@ -173,10 +189,11 @@ private[binshift] final class BinMover(
     ranges.takeIn(taken.base +: taken.changes.map(Seq(_)), taken.rows)
   }
 
-  private def readCheckpoint(version: Long, source: Int, bins: Seq[Int]): SwitchStats = {
+  private def readCheckpoint(
+      version: Long, source: Int, bins: Seq[Int], begins: Option[BinRecovery.Begin] = None): SwitchStats = {
+    val stats = BinRecovery.adopt(db, store.copy(partitionId = source), routing, arguments, bins, version, begins = begins)
     if (Trace.isOn)
       Trace("arrived", store, "version" -> version, "from" -> source, "way" -> "checkpoint", "bins" -> Trace.ranges(bins))
-    val (rows, bytes) = BinRecovery.adopt(db, store.copy(partitionId = source), routing, arguments, bins, version)
-    SwitchStats(binsFromCheckpoint = bins.size, rowsAdopted = rows, bytesAdopted = bytes)
+    stats
   }
 }

@@ -6,6 +6,7 @@ import java.util.UUID
 import scala.collection.mutable
 import scala.util.control.NonFatal
 
+import org.apache.spark.TaskKilledException
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.binshift.{Faults, Trace}
@@ -17,7 +18,8 @@ import org.apache.spark.util.Utils
 /**
  * Rebuilds bins of a store as of a version from the checkpoint alone, wherever the bins have been.
  *
- * It carries out a [[RecoveryPlan]]. First it takes in the bases, each from a private database. Then it applies the changes that
+ * It carries out a [[RecoveryPlan]]. First it takes in the bases, each from a private database; an empty database may begin with the
+ * files of the largest one. Then it applies the changes that
  * other partitions logged, version by version, while Spark replays the changelogs of this partition. Bins that are in the loaded
  * snapshot but have another base, or don't stay, are dropped first. Other threads fetch a few files ahead; only the caller's
  * thread changes the database. Keys are in their stored form, and no changelog is open.
@@ -27,10 +29,12 @@ import org.apache.spark.util.Utils
  * @param held             the version of the snapshot that `db` has loaded, if `db` is the owner's database and Spark replays its
  *                         changelogs
  * @param ownSnapshotsUpTo snapshots of `owner` after this version aren't read
+ * @param begins           begins the database with the files of a base, if it is empty and can begin anew
  */
 private[binshift] final class BinRecovery private (
     db: BinKeyedRocksDB, owner: StateStoreId, routing: EpochRouting, arguments: RocksDBArguments,
-    bins: Set[Int], version: Long, held: Option[Long], ownSnapshotsUpTo: Long = Long.MaxValue) extends AutoCloseable
+    bins: Set[Int], version: Long, held: Option[Long], ownSnapshotsUpTo: Long = Long.MaxValue,
+    begins: Option[BinRecovery.Begin] = None) extends AutoCloseable
   with Logging {
 
   private val owners = routing.owners(version)
@@ -44,6 +48,7 @@ private[binshift] final class BinRecovery private (
   private var reached = held.getOrElse(0L)
   /** The bins that have rows in the database. */
   private var present = Set.empty[Int]
+  private var filesBytes = 0L
 
   /** True if anything came from another partition. */
   def hasAdopted: Boolean = sources.nonEmpty
@@ -93,7 +98,7 @@ private[binshift] final class BinRecovery private (
 
   private def begin(): Unit = {
     Utils.createDirectory(scratch)
-    present = held.fold(Set.empty[Int])(ownedAt)
+    present = held.fold(Set.empty[Int])(at => ownedAt(Snapshot(owner.partitionId, at)))
     val plan = takeBases(RecoveryPlan.of(bins.toSeq.sorted, owner.partitionId, version, owners, newest))
     // Dropped only now, because a base that can't be read may be replaced by the snapshot that is loaded.
     drop(present -- plan.bases.values.flatten)
@@ -128,9 +133,9 @@ private[binshift] final class BinRecovery private (
     "bases" -> plan.bases.toSeq.map { case (s, of) => Seq[Any](s.partition, s.version, Trace.ranges(of)) },
     "stretches" -> plan.stretches.toSeq.map { case (s, of) => Seq[Any](s.partition, s.first, s.last, Trace.ranges(of)) })
 
-  /** The bins that the partition owned in its snapshot. */
-  private def ownedAt(snapshot: Long): Set[Int] =
-    owners.find(snapshot).fold(Set.empty[Int])(owners.table(_).binsOf.lift(owner.partitionId).toSeq.flatten.toSet)
+  /** The bins that a partition owned in its snapshot. */
+  private def ownedAt(of: Snapshot): Set[Int] =
+    owners.find(of.version).fold(Set.empty[Int])(owners.table(_).binsOf.lift(of.partition).toSeq.flatten.toSet)
 
   private def drop(gone: Set[Int]): Unit = if (gone.nonEmpty) {
     present --= gone
@@ -140,7 +145,8 @@ private[binshift] final class BinRecovery private (
 
   /** Takes in all bases, and returns the plan with those that were used. If a base can't be read, an older one replaces it. */
   private def takeBases(plan: RecoveryPlan): RecoveryPlan = {
-    val bases = plan.bases.toSeq.sortBy { case (s, _) => (s.partition, s.version) }
+    // The largest one first, because a database that is empty begins with its files.
+    val bases = plan.bases.toSeq.sortBy { case (s, of) => (if (begins.isEmpty) 0 else -of.size, s.partition, s.version) }
       .filterNot { case (s, _) => s.partition == owner.partitionId && held.contains(s.version) }
     val opened = new Ahead[BinKeyedRocksDB](bases.iterator.map { case (base, of) =>
         val files = source(base.partition)
@@ -153,7 +159,9 @@ private[binshift] final class BinRecovery private (
           var isTaken = false
           try {
             val from = opened.next()
-            try foreign.takeIn(from, of, newDir()) {
+            try
+              if (isBegunWith(base, from, of)) present ++= of
+              else foreign.takeIn(from, of, newDir()) {
                 isTaken = true
                 drop(present & of.toSet)
                 present ++= of
@@ -161,7 +169,7 @@ private[binshift] final class BinRecovery private (
             finally from.close()
             Nil
           } catch {
-            case NonFatal(e) if !isTaken =>
+            case NonFatal(e) if !isTaken && !e.isInstanceOf[TaskKilledException] =>
               logWarning(s"the snapshot of version ${base.version} of ${source(base.partition).store} cannot be read; an older " +
                   "one is taken", e)
               source(base.partition).exclude(base.version)
@@ -172,6 +180,24 @@ private[binshift] final class BinRecovery private (
     if (failed.isEmpty) plan
     else {
       plan.without(failed.toSet) ++ takeBases(RecoveryPlan.of(failed, owner.partitionId, version, owners, newest))
+    }
+  }
+
+  /** Begins with the files of a base, if the database is empty. If it returns false, nothing has changed. */
+  private def isBegunWith(base: Snapshot, from: BinKeyedRocksDB, of: Seq[Int]): Boolean = begins.exists { begin =>
+    // Foreign rows stay in the files for some time, so they shouldn't be many more than the wanted ones.
+    def isMuch = of.size * BinRecovery.LeastShare >= ownedAt(base).size
+    present.isEmpty && isMuch && {
+      val files = new File(newDir(), "linked")
+      // Nobody reads the rows before the query does, and then no older snapshot would be taken.
+      RocksDBFields.native(from).verifyChecksum()
+      WholeFiles.link(RocksDBFields.native(from), files)
+      from.countIfUnknown(of): Unit
+      val whole = new WholeFiles(files, ColumnFamily.numbered(from, arguments.useColumnFamilies), from.rowsByBin.of(of))
+      val bytes = whole.bytes
+      val isBegun = begin(whole, of)
+      if (isBegun) filesBytes += bytes
+      isBegun
     }
   }
 
@@ -200,21 +226,31 @@ private[binshift] object BinRecovery {
   /** How many bytes of a changelog that was read ahead stay in memory. [[Ahead]] bounds how many of them a store holds. */
   private val MaxHeldBytes = 512L << 10
 
+  /** A database begins with the files of a base if at least one in so many of its bins are wanted. */
+  private val LeastShare = 4
+
+  /**
+   * Begins a database, which is empty, with files, of which the rows of some bins stay. Returns false if that isn't possible; then the
+   * database is empty again.
+   */
+  type Begin = (WholeFiles, Seq[Int]) => Boolean
+
   /** For a store that has loaded its own snapshot `held`, and is about to replay its changelogs. */
   def ofReplay(
       db: BinKeyedRocksDB, store: StateStoreId, routing: EpochRouting, arguments: RocksDBArguments,
       bins: Set[Int], version: Long, held: Long): BinRecovery =
     new BinRecovery(db, store, routing, arguments, bins, version, Some(held))
 
-  /** Adds `bins` to a store that has none of them, with the rows that `source` had at `version`. Returns the rows and bytes. */
+  /** Adds `bins` to a store that has none of them, with the rows that `source` had at `version`. */
   def adopt(
       db: BinKeyedRocksDB, source: StateStoreId, routing: EpochRouting, arguments: RocksDBArguments,
-      bins: Seq[Int], version: Long, ownSnapshotsUpTo: Long = Long.MaxValue): (Long, Long) = {
+      bins: Seq[Int], version: Long, ownSnapshotsUpTo: Long = Long.MaxValue, begins: Option[Begin] = None): SwitchStats = {
     val before = RocksDBFields.rows(db)
-    val recovery = new BinRecovery(db, source, routing, arguments, bins.toSet, version, None, ownSnapshotsUpTo)
+    val recovery = new BinRecovery(db, source, routing, arguments, bins.toSet, version, None, ownSnapshotsUpTo, begins)
     try recovery.advance(version)
     finally recovery.close()
     val came = RocksDBFields.rows(db) - before
-    (came.rows + came.internal, recovery.foreign.bytes)
+    SwitchStats(binsFromCheckpoint = bins.size, rowsAdopted = came.rows + came.internal,
+      bytesAdopted = recovery.foreign.bytes + recovery.filesBytes, isSplit = recovery.filesBytes > 0)
   }
 }

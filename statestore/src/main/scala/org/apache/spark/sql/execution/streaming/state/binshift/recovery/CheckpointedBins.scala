@@ -1,14 +1,12 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.recovery
 
-import java.io.File
-
 import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, NumberedFamily}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinKeyedRocksDB, RocksDBArguments, RocksDBFields, WholeFiles}
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinKeyedRocksDB, RocksDBArguments, RocksDBFields}
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 
 /**
@@ -48,7 +46,7 @@ private[binshift] final class CheckpointedBins(
     try {
       empty.loadAt(0, None, readOnly = false, loadEmpty = true)
       empty.inStoredForm {
-        BinRecovery.adopt(empty, source, routing, arguments, bins, version, ownSnapshotsUpTo = epoch)
+        BinRecovery.adopt(empty, source, routing, arguments, bins, version, ownSnapshotsUpTo = epoch): Unit
         eachOf(empty, bins)(consume)
       }
     } finally empty.close()
@@ -58,16 +56,6 @@ private[binshift] final class CheckpointedBins(
     val native = RocksDBFields.native(db)
     for (family <- ColumnFamily.numbered(db, arguments.useColumnFamilies))
       family.foreachRow(native, native.getDefaultColumnFamily, bins)((key, value) => consume(family, family.keyIn(key), value))
-  }
-
-  /** Links all files of the partition at `version` that may contain rows of `bins` into `dir`, which it creates. */
-  def link(version: Long, bins: Seq[Int], dir: File): WholeFiles = {
-    val opened = openAt(version, idAt(version), bins.toSet)
-    try {
-      WholeFiles.link(RocksDBFields.native(opened), dir)
-      opened.countIfUnknown(bins): Unit
-      WholeFiles(dir, ColumnFamily.numbered(opened, arguments.useColumnFamilies), opened.rowsByBin.of(bins))
-    } finally opened.close()
   }
 
   /**
