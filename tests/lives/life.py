@@ -39,6 +39,7 @@ POINTS = (
     "changelog.change",
     "checkpoint.read",
     "checkpoint.changes",
+    "families.read",
     "checkpoint.file",
     "recovery.file",
     "replay.quick",

@@ -158,6 +158,36 @@ def test_changes_are_taken_for_those_of_the_families_that_their_source_has(strea
     assert_never_migrated(run, query, epoch + 1, tmp_path)
 
 
+def test_a_snapshot_whose_list_cannot_be_read_does_not_give_way_to_one_of_an_earlier_life(stream, tmp_path):
+    """The partition was retired and opened again, and has other numbers since."""
+    query = QUERIES["tws-jvm"]
+    conf = {MIN_DELTAS: "997", "spark.sql.streaming.minBatchesToRetain": "200"}
+    run = stream(query.build, mode=query.mode, conf=conf).start()
+    run.run(0, 1)
+    there = str(run.checkpoint / "state/0/1")
+    before = snapshots(run)[there]
+    with Fault("snapshot.upload", "throw", always=True):
+        epoch = finish(run, run.attach().rescale(1, strategy=AllAtOnce()), 2)
+        run.run(epoch)
+    controller = run.attach()
+    epoch = finish(run, controller.rescale(2, strategy=AllAtOnce(), prepare=False), epoch + 1)
+    with Fault("snapshot.upload", "throw", always=True):
+        epoch = feed_until(run, epoch, lambda: len(snapshots(run)[there]) > len(before))
+        since = snapshots(run)[there]
+        assert families(since[-1]) != families(since[-2])
+        controller = run.attach()
+        home = controller.plan([0] * controller.routing().bins, strategy=Batched(8))
+        migration = controller.submit(home)
+        with Fault("export.link", "throw", always=True), Fault("families.read", "throw") as unreadable:
+            with Fault("changelog.change", "count") as changes:
+                epoch = finish(run, migration, epoch)
+                assert unreadable.happened
+                assert changes.count > 0
+        assert snapshots(run)[there] == since
+    run.run(epoch)
+    assert_never_migrated(run, query, epoch + 1, tmp_path)
+
+
 @pytest.mark.long
 def test_all_copies_from_one_source_read_its_changelogs_once(counting, tmp_path):
     query, run = counting

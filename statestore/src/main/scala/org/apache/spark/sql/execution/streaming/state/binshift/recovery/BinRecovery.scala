@@ -1,6 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.recovery
 
 import java.io.File
+import java.nio.channels.ClosedByInterruptException
 import java.util.UUID
 
 import scala.collection.mutable
@@ -156,20 +157,26 @@ private[binshift] final class BinRecovery private (
       }, _.close())
     val failed =
       try bases.flatMap { case (base, of) =>
-          var isTaken = false
+          // While the database is changed, a failure isn't the base's.
+          var isChanging = false
           try {
             val from = opened.next()
-            try
-              if (isBegunWith(base, from, of)) present ++= of
-              else foreign.takeIn(from, of, newDir()) {
-                isTaken = true
-                drop(present & of.toSet)
-                present ++= of
+            try {
+              val files = filesOf(base, from, of)
+              isChanging = files.isDefined
+              if (files.exists(isBegunWith(_, of))) present ++= of
+              else {
+                isChanging = false
+                foreign.takeIn(from, of, newDir()) {
+                  isChanging = true
+                  drop(present & of.toSet)
+                  present ++= of
+                }
               }
-            finally from.close()
+            } finally from.close()
             Nil
           } catch {
-            case NonFatal(e) if !isTaken && !e.isInstanceOf[TaskKilledException] =>
+            case NonFatal(e) if !isChanging && !BinRecovery.isKill(e) =>
               logWarning(s"the snapshot of version ${base.version} of ${source(base.partition).store} cannot be read; an older " +
                   "one is taken", e)
               source(base.partition).exclude(base.version)
@@ -183,22 +190,35 @@ private[binshift] final class BinRecovery private (
     }
   }
 
-  /** Begins with the files of a base, if the database is empty. If it returns false, nothing has changed. */
-  private def isBegunWith(base: Snapshot, from: BinKeyedRocksDB, of: Seq[Int]): Boolean = begins.exists { begin =>
+  /**
+   * The files of a base, if the database can begin with them. `None` if they are damaged as well, because the wanted rows may be
+   * sound.
+   */
+  private def filesOf(base: Snapshot, from: BinKeyedRocksDB, of: Seq[Int]): Option[WholeFiles] = {
     // Foreign rows stay in the files for some time, so they shouldn't be many more than the wanted ones.
     def isMuch = of.size * BinRecovery.LeastShare >= ownedAt(base).size
-    present.isEmpty && isMuch && {
-      val files = new File(newDir(), "linked")
-      // Nobody reads the rows before the query does, and then no older snapshot would be taken.
-      RocksDBFields.native(from).verifyChecksum()
-      WholeFiles.link(RocksDBFields.native(from), files)
-      from.countIfUnknown(of): Unit
-      val whole = new WholeFiles(files, ColumnFamily.numbered(from, arguments.useColumnFamilies), from.rowsByBin.of(of))
-      val bytes = whole.bytes
-      val isBegun = begin(whole, of)
-      if (isBegun) filesBytes += bytes
-      isBegun
+    try Option.when(begins.isDefined && present.isEmpty && isMuch) {
+        val files = new File(newDir(), "linked")
+        // Nobody reads the rows before the query does, and then no older snapshot would be taken.
+        RocksDBFields.native(from).verifyChecksum()
+        WholeFiles.link(RocksDBFields.native(from), files)
+        from.countIfUnknown(of): Unit
+        new WholeFiles(files, ColumnFamily.numbered(from, arguments.useColumnFamilies), from.rowsByBin.of(of))
+      }
+    catch {
+      case NonFatal(e) if !BinRecovery.isKill(e) =>
+        logWarning(s"$owner cannot begin with the files of version ${base.version}; their rows are read", e)
+        None
     }
+  }
+
+  /** Begins with files. If it returns false, nothing has changed. */
+  private def isBegunWith(files: WholeFiles, of: Seq[Int]): Boolean = {
+    val bytes = files.bytes
+    val isBegun = begins.exists(_(files, of))
+    foreign.forget()
+    if (isBegun) filesBytes += bytes
+    isBegun
   }
 
   /** Not one of Spark's temporary directories, because Spark remembers the names of those for as long as the executor lives. */
@@ -234,6 +254,11 @@ private[binshift] object BinRecovery {
    * database is empty again.
    */
   type Begin = (WholeFiles, Seq[Int]) => Boolean
+
+  private def isKill(e: Throwable): Boolean = e match {
+    case _: TaskKilledException | _: ClosedByInterruptException => true
+    case _ => false
+  }
 
   /** For a store that has loaded its own snapshot `held`, and is about to replay its changelogs. */
   def ofReplay(

@@ -1,6 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.recovery
 
-import java.io.File
+import java.io.{File, IOException}
 import java.util.UUID
 
 import scala.collection.mutable
@@ -10,7 +10,7 @@ import org.apache.hadoop.fs.Path
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{Lineage, SnapshotList, VersionFile}
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{BinKeyCodec, ColumnFamily, NumberedFamily}
 import org.apache.spark.sql.execution.streaming.state.binshift.recovery.CommittedChanges.Families
@@ -33,7 +33,7 @@ private[binshift] final class CommittedChanges(
   private lazy val manager = VersionFile.opened(store, arguments.conf, arguments.hadoopConf)
   private lazy val lineage = Option.when(arguments.enableStateStoreCheckpointIds)(new Lineage(Lineage.in(manager)))
   private lazy val snapshots = new CommittedSnapshots(VersionFile.list(store, arguments.hadoopConf), lineage)
-  private val families = mutable.Map.empty[Long, Option[Families]]
+  private val families = mutable.Map.empty[Long, Families]
 
   /** The newest snapshot up to `version`, which is in the commit log, or which another partition took bins of. */
   def newestSnapshot(version: Long): Option[Long] = synchronized {
@@ -60,7 +60,7 @@ private[binshift] final class CommittedChanges(
 
   /**
    * The families that the store itself had at `version`, by the numbers in its changelogs. Its rows may have other numbers wherever
-   * else they are, also in a private copy of the store.
+   * else they are, also in a private copy of the store. Fails if the list of a snapshot can't be read, unless the snapshot is ignored.
    *
    * Relies on Spark: a commit that makes a column family makes a snapshot, too.
    */
@@ -68,25 +68,25 @@ private[binshift] final class CommittedChanges(
     if (!arguments.useColumnFamilies) Map(None -> NumberedFamily(ColumnFamily.Default, None))
     else synchronized {
       id(version, last)
-      // A snapshot whose rows can't be read says all the same which families there are.
-      snapshots.committed(version).flatMap(familiesIn).nextOption().getOrElse(Map.empty)
+      // A snapshot whose rows can't be read may say all the same which families there are.
+      snapshots.connected(version).flatMap(familiesIn).nextOption().getOrElse(Map.empty)
+        .withDefault(number =>
+          throw BinshiftException("SOURCE_DAMAGED").migration(
+            s"the changelog of version $version in $root has a column family that no snapshot before it has " +
+              s"(number ${number.getOrElse("none")}); restore the snapshots from a copy"))
     }
 
   /**
    * Runs `body` with the changes of `version`, of all bins.
    *
    * @param last  the same version or a later one, which is in the commit log, or at which bins moved
-   * @param known the store's families
+   * @param known the store's families, by number; throws if there is no such family
    */
-  def reading[T](version: Long, last: Long, known: Families)(body: Iterator[Change] => T): T = {
+  def reading[T](version: Long, last: Long, known: Option[Short] => NumberedFamily)(body: Iterator[Change] => T): T = {
     val reader = manager.getChangelogReader(version, id(version, last))
     try body(reader.map { case (kind, logged, value) =>
         val native = RowForm.keyOf(kind, logged, arguments.conf)
-        val number = CommittedChanges.numberIn(native, arguments.useColumnFamilies)
-        val family = known.getOrElse(number,
-          throw BinshiftException("SOURCE_DAMAGED").migration(
-            s"the changelog of version $version in $root has a column family that no snapshot before it has " +
-              s"(number ${number.getOrElse("none")}); restore the snapshots from a copy"))
+        val family = known(CommittedChanges.numberIn(native, arguments.useColumnFamilies))
         Change(kind, family, family.keyIn(native), value)
       })
     finally reader.closeIfNeeded()
@@ -99,22 +99,28 @@ private[binshift] final class CommittedChanges(
       CommittedChanges.idOf(store, version, routing, arguments).foreach(ids.add(version, _))
     }
 
-  private def familiesIn(snapshot: Long): Option[Families] = families.getOrElseUpdate(snapshot, {
-      val zip = new Path(root, VersionFile.name(snapshot, id(snapshot, snapshot), VersionFile.Snapshot))
-      val list = new File(arguments.localRootDir.getParentFile, s"binshift-families-${UUID.randomUUID()}")
-      try SnapshotList.read(zip.getFileSystem(arguments.hadoopConf), zip, list).map { info =>
-          val isInternal = info.columnFamilyTypeMap.getOrElse(Map.empty[String, Any])
-          info.columnFamilyMapping.getOrElse(Map.empty[String, Any]).map { case (name, number) =>
-            val id = Some(number.toString.toShort)
-            id -> NumberedFamily(ColumnFamily(name, isInternal.get(name).exists(_.toString.toBoolean)), id)
-          }.toMap
-        }
-      catch {
-        case NonFatal(e) =>
-          logWarning(s"$zip does not say which column families there were; an older snapshot is asked", e)
-          None
-      } finally list.delete(): Unit
-    })
+  private def familiesIn(snapshot: Long): Option[Families] =
+    try Some(families.getOrElseUpdate(snapshot, readFamilies(snapshot)))
+    catch {
+      case NonFatal(e) if snapshots.isExcluded(snapshot) =>
+        logInfo(s"$store: version $snapshot does not say which column families there were; an older snapshot is asked: $e")
+        None
+    }
+
+  private def readFamilies(snapshot: Long): Families = {
+    Faults.at("families.read", store.partitionId)
+    val zip = new Path(root, VersionFile.name(snapshot, id(snapshot, snapshot), VersionFile.Snapshot))
+    val list = new File(arguments.localRootDir.getParentFile, s"binshift-families-${UUID.randomUUID()}")
+    try {
+      val info = SnapshotList.read(zip.getFileSystem(arguments.hadoopConf), zip, list).getOrElse(
+        throw new IOException(s"$zip has no list of its files"))
+      val isInternal = info.columnFamilyTypeMap.getOrElse(Map.empty[String, Any])
+      info.columnFamilyMapping.getOrElse(Map.empty[String, Any]).map { case (name, number) =>
+        val id = Some(number.toString.toShort)
+        id -> NumberedFamily(ColumnFamily(name, isInternal.get(name).exists(_.toString.toBoolean)), id)
+      }.toMap
+    } finally list.delete(): Unit
+  }
 }
 
 private[binshift] object CommittedChanges {

@@ -20,6 +20,9 @@ private[binshift] final class ForeignRows(db: BinKeyedRocksDB) {
   private val families = mutable.Map.empty[String, NumberedFamily]
   private var brought = 0L
 
+  /** Called when the database may have been loaded anew, so that families may have other numbers, or be gone. */
+  def forget(): Unit = families.clear()
+
   /** The bytes that were brought so far. */
   def bytes: Long = brought
 

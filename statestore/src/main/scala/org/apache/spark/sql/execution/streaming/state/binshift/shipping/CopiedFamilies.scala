@@ -31,3 +31,9 @@ private[binshift] final class CopiedFamilies(mine: Map[String, NumberedFamily], 
     found
   }
 }
+
+private[shipping] object CopiedFamilies {
+  /** Looks up families of a source, which may have made more of them since it told its families. */
+  def orDamaged(theirs: Families)(number: Option[Short]): NumberedFamily = theirs.getOrElse(number,
+    throw new DamagedShipment(s"the source made the column family of number ${number.getOrElse("(none)")} since"))
+}

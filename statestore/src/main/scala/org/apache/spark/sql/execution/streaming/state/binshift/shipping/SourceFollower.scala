@@ -169,7 +169,7 @@ private[binshift] final class SourceFollower private (
     try {
       if (ofBin.nonEmpty) {
         // Copies that were begun later may know more families.
-        committed.reading(version, begun, members.flatMap(_.theirs).toMap)(_.foreach { change =>
+        committed.reading(version, begun, CopiedFamilies.orDamaged(members.flatMap(_.theirs).toMap))(_.foreach { change =>
           ofBin.get(change.bin).foreach { copy =>
             isBegun = true
             copy.accept(change)

@@ -214,7 +214,8 @@ private[binshift] final class StagedCopy(
 
   /** Calls `consume` for each change of the bins of `step` that the source committed as `ofVersion`. */
   def foreachChange(ofVersion: Long, step: Int)(consume: Change => Unit): Unit =
-    Using.resource(new CommittedChanges(source, routing, arguments))(_.reading(ofVersion, ofVersion, theirs)(
+    Using.resource(new CommittedChanges(source, routing, arguments))(_.reading(
+        ofVersion, ofVersion, CopiedFamilies.orDamaged(theirs))(
         _.filter(change => parts.of(change.bin).contains(step)).foreach(consume)))
 
   /**
