@@ -44,6 +44,7 @@ COPYING = (
 RECOVERING = (
     "checkpoint.read",
     "checkpoint.changes",
+    "families.read",
     "checkpoint.file",
     "recovery.file",
     "replay.quick",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from zipfile import ZipFile
 
 from pyspark.sql import DataFrame
 
@@ -97,6 +99,45 @@ def snapshots(run: StreamRun) -> dict[str, list[Path]]:
     for file in (run.checkpoint / "state/0").glob("[0-9]*/**/*.zip"):
         found.setdefault(str(file.parent), []).append(file)
     return {place: sorted(files, key=version_of) for place, files in found.items()}
+
+
+def families(snapshot: Path) -> dict[str, int]:
+    """The numbers of column families, by name."""
+    metadata = ZipFile(snapshot).read("metadata").decode()
+    found: dict[str, int] = json.loads(metadata.partition("\n")[2])["columnFamilyMapping"]
+    return found
+
+
+def files_of(snapshot: Path) -> set[str]:
+    """The names of the snapshot's files that are beside it."""
+    metadata = ZipFile(snapshot).read("metadata").decode()
+    return {file["dfsSstFileName"] for file in json.loads(metadata.partition("\n")[2])["sstFiles"]}
+
+
+def damage(snapshot: Path, what: str, *, of_none_in: Path) -> None:
+    """Damages a snapshot, and no file of the other one. Sizes stay the same, and no checksum tells."""
+    for checksum in snapshot.parent.rglob(".*.crc"):
+        checksum.unlink()
+    if what == "zip":
+        snapshot.write_bytes(b"not a snapshot")
+    elif what == "MANIFEST":
+        with ZipFile(snapshot) as zipped:
+            contents = {name: zipped.read(name) for name in zipped.namelist()}
+        with ZipFile(snapshot, "w") as zipped:
+            for name, content in contents.items():
+                # The first record's checksum is at its beginning.
+                damaged = bytes(b ^ 255 for b in content) if name.startswith("MANIFEST") else content
+                zipped.writestr(name, damaged)
+    else:
+        own = files_of(snapshot) - files_of(of_none_in)
+        assert own
+        for name in own:
+            file = snapshot.parent / "SSTs" / name
+            rows = bytearray(file.read_bytes())
+            # RocksDB reads the last bytes when it opens the file, and the first ones when it reads its rows.
+            part = slice(-64, None) if what == "end of an SST" else slice(0, 32)
+            rows[part] = bytes(b ^ 255 for b in rows[part])
+            file.write_bytes(rows)
 
 
 def version_of(snapshot: Path) -> int:

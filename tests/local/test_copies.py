@@ -3,16 +3,18 @@
 import pytest
 from pyspark.sql import functions as F
 
-from binshift import Batched, MigrationState
+from binshift import AllAtOnce, Batched, MigrationState
 from harness import Fault, until
 from local.migrations import (
     NEVER,
     SHIP,
     assert_never_migrated,
     failed_tasks,
+    families,
     feed_until,
     finish,
     shift,
+    snapshots,
     submit_shift,
     version_of,
 )
@@ -131,6 +133,57 @@ def test_a_step_does_not_wait_for_copies_that_do_not_catch_up(counting, tmp_path
         # The step's tasks read the changelogs that the copies lack.
         assert migration.wait(0).bins_prepared == 64
     assert epoch > 17
+    run.run(epoch)
+    assert_never_migrated(run, query, epoch + 1, tmp_path)
+
+
+@pytest.mark.parametrize("point", ["export.link", "none"])
+def test_changes_are_taken_for_those_of_the_families_that_their_source_has(stream, tmp_path, point):
+    """The partition that was added has other numbers. Rows come from the checkpoint, or are sent."""
+    query = QUERIES["tws-jvm"]
+    run = stream(query.build, mode=query.mode, conf={MIN_DELTAS: "1"}).start()
+    run.run(0, 1)
+    with Fault("checkpoint.read", "count") as reads:
+        epoch = finish(run, run.attach().rescale(3, strategy=AllAtOnce(), prepare=False), 2)
+        assert reads.count > 0
+    added, other = (str(run.checkpoint / f"state/0/{partition}") for partition in (2, 0))
+    epoch = feed_until(run, epoch, lambda: added in snapshots(run))
+    assert families(snapshots(run)[added][-1]) != families(snapshots(run)[other][-1])
+    with Fault(point, "throw", always=True), Fault("changelog.change", "count") as changes:
+        epoch, report = shift(run, epoch, Batched(16))
+        assert changes.count > 0
+    assert (report.bins_prepared, report.bins_from_checkpoint) == (64, 0)
+    assert report.bins_recopied == (64 if point == "export.link" else 0)
+    run.run(epoch)
+    assert_never_migrated(run, query, epoch + 1, tmp_path)
+
+
+def test_a_snapshot_whose_list_cannot_be_read_does_not_give_way_to_one_of_an_earlier_life(stream, tmp_path):
+    """The partition was retired and opened again, and has other numbers since."""
+    query = QUERIES["tws-jvm"]
+    conf = {MIN_DELTAS: "997", "spark.sql.streaming.minBatchesToRetain": "200"}
+    run = stream(query.build, mode=query.mode, conf=conf).start()
+    run.run(0, 1)
+    there = str(run.checkpoint / "state/0/1")
+    before = snapshots(run)[there]
+    with Fault("snapshot.upload", "throw", always=True):
+        epoch = finish(run, run.attach().rescale(1, strategy=AllAtOnce()), 2)
+        run.run(epoch)
+    controller = run.attach()
+    epoch = finish(run, controller.rescale(2, strategy=AllAtOnce(), prepare=False), epoch + 1)
+    with Fault("snapshot.upload", "throw", always=True):
+        epoch = feed_until(run, epoch, lambda: len(snapshots(run)[there]) > len(before))
+        since = snapshots(run)[there]
+        assert families(since[-1]) != families(since[-2])
+        controller = run.attach()
+        home = controller.plan([0] * controller.routing().bins, strategy=Batched(8))
+        migration = controller.submit(home)
+        with Fault("export.link", "throw", always=True), Fault("families.read", "throw") as unreadable:
+            with Fault("changelog.change", "count") as changes:
+                epoch = finish(run, migration, epoch)
+                assert unreadable.happened
+                assert changes.count > 0
+        assert snapshots(run)[there] == since
     run.run(epoch)
     assert_never_migrated(run, query, epoch + 1, tmp_path)
 

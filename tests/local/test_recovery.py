@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from zipfile import ZipFile
 
 import pytest
 from pyspark.sql import DataFrame
 
 from binshift import AllAtOnce, Fluid
 from harness import Fault, StreamRun, end_maintenance, until
-from local.migrations import assert_never_migrated, feed_until, finish, shift, snapshots
+from local.migrations import (
+    assert_never_migrated,
+    damage,
+    families,
+    feed_until,
+    finish,
+    shift,
+    snapshots,
+)
 from local.queries import QUERIES, with_a_point_in_rows
 from local.settings import IDS, JOIN_3, JOIN_4, MIN_DELTAS, NEEDS_JOIN_4, ROW_CHECKSUMS, STORE
 
@@ -27,13 +33,6 @@ def as_if_killed(run: StreamRun, uploaded: set[Path]) -> None:
     for files in snapshots(run).values():
         for file in set(files) - uploaded:
             file.unlink()
-
-
-def families(snapshot: Path) -> dict[str, int]:
-    """The numbers of column families, by name."""
-    metadata = ZipFile(snapshot).read("metadata").decode()
-    found: dict[str, int] = json.loads(metadata.partition("\n")[2])["columnFamilyMapping"]
-    return found
 
 
 def moved(run: StreamRun, bins: range, epoch: int) -> int:
@@ -118,7 +117,9 @@ def test_families_have_the_same_numbers_whichever_have_rows_when_bins_come(strea
     assert sorted(numbers, key=lambda name: numbers[name]) == sorted(numbers)
 
 
-def test_a_snapshot_that_is_damaged_gives_way_to_an_older_one(stream, tmp_path):
+@pytest.mark.parametrize("damaged", ["zip", "MANIFEST", "end of an SST", "rows of an SST"])
+def test_a_snapshot_that_is_damaged_gives_way_to_an_older_one(stream, tmp_path, damaged):
+    """Also one that can be fetched, but that RocksDB refuses to open or to read."""
     query = QUERIES["count"]
     # With its own repair, Spark would need no second load.
     conf = {MIN_DELTAS: "2", STORE + "autoSnapshotRepair.enabled": "false"} | KEEP
@@ -127,7 +128,8 @@ def test_a_snapshot_that_is_damaged_gives_way_to_an_older_one(stream, tmp_path):
     epoch = feed_until(run, 0, lambda: len(snapshots(run).get(retired, [])) >= 2)
     epoch = finish(run, run.attach().rescale(1, strategy=AllAtOnce(), prepare=False), epoch)
     as_if_killed(run, set(snapshots(run)[retired]) | set(snapshots(run)[str(run.checkpoint / "state/0/0")][:1]))
-    snapshots(run)[retired][-1].write_bytes(b"not a snapshot")
+    older, newer = snapshots(run)[retired][-2:]
+    damage(newer, damaged, of_none_in=older)
     run.start()
     with Fault("checkpoint.read", "count") as reads:
         run.run(epoch)

@@ -10,6 +10,7 @@ from local.migrations import (
     SHIP,
     assert_never_migrated,
     begun,
+    damage,
     feed_until,
     finish,
     shift,
@@ -17,7 +18,16 @@ from local.migrations import (
     version_of,
 )
 from local.queries import QUERIES, Query, in_jvm
-from local.settings import CHECKSUMS, IDS, JOIN_4, MIN_DELTAS, NEEDS_CHECKSUMS, NEEDS_JOIN_4, SNAPSHOTS
+from local.settings import (
+    CHECKSUMS,
+    IDS,
+    JOIN_4,
+    MIN_DELTAS,
+    NEEDS_CHECKSUMS,
+    NEEDS_JOIN_4,
+    ROW_CHECKSUMS,
+    SNAPSHOTS,
+)
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 #: A limit so small that the tests' states are large enough.
@@ -180,12 +190,71 @@ def test_other_strategies_are_exact(stream, tmp_path, strategy):
     [("split.link", 0, 2), ("split.begun", 0, 4), ("split.done", 0, 4)],
 )
 def test_what_goes_wrong_costs_time_and_no_state(stream, tmp_path, point, shipped, begins, conf):
-    query, run = splitting(stream, "count", conf)
+    query, run = splitting(stream, "count", conf | {MIN_DELTAS: "1"})
+    assert until(lambda: len(snapshots(run)) == 2)
     with Fault(point, "throw", always=True), Fault("split.begin", "count") as tried:
         epoch, report = grow(run, 2, 4)
         assert tried.count == begins
     assert (report.bins_shipped, report.bins_from_checkpoint) == (shipped, 32 - shipped)
     assert_exact(run, query, epoch, tmp_path, **conf)
+
+
+@pytest.mark.parametrize(
+    ("name", "partitions", "begins", "conf"),
+    [
+        ("count", 4, 2, {}),
+        ("count", 3, 1, IDS),
+        pytest.param("join-full", 4, 2, JOIN_4 | IDS, marks=[NEEDS_JOIN_4, pytest.mark.long]),
+        ("tws-jvm", 3, 1, {}),
+        pytest.param("tws-jvm", 3, 1, IDS | ROW_CHECKSUMS, marks=[NEEDS_CHECKSUMS, pytest.mark.long]),
+    ],
+)
+@pytest.mark.parametrize("prepare", [True, False], ids=["prepared", "at-once"])
+def test_what_comes_from_the_checkpoint_begins_with_the_files_of_a_snapshot(
+    stream, tmp_path, name, partitions, begins, conf, prepare
+):
+    """Those of the owner of most bins; changes since, and bins of others, follow row by row."""
+    conf = {MIN_DELTAS: "3"} | conf
+    query, run = splitting(stream, name, conf)
+    epoch = feed_until(run, 2, lambda: len(snapshots(run)) == 2)
+    with (
+        Fault("split.link", "throw", always=True),
+        Fault("export.link", "throw", always=True),
+        Fault("stage.file", "throw", always=True),
+        Fault("split.begun", "count") as begun,
+    ):
+        migration = run.attach().rescale(partitions, strategy=AllAtOnce(), prepare=prepare)
+        epoch = finish(run, migration, epoch)
+        assert begun.count == begins
+    assert migration.wait(0).bins_from_checkpoint == (32 if partitions == 4 else 21)
+    assert name != "count" or rows_of(run) == run.batch().select("k").distinct().count()
+    epoch, _ = shift(run, epoch)
+    assert_exact(run, query, epoch, tmp_path, **conf)
+
+
+@pytest.mark.parametrize("damaged", ["MANIFEST", "end of an SST", "rows of an SST"])
+def test_no_store_begins_with_a_snapshot_that_is_damaged(stream, tmp_path, damaged):
+    conf = {MIN_DELTAS: "2", "spark.sql.streaming.minBatchesToRetain": "200"}
+    query, run = splitting(stream, "count", conf)
+    epoch = feed_until(run, 2, lambda: [len(found) >= 2 for found in snapshots(run).values()] == [True, True])
+    run.stop()
+    end_maintenance(run.spark)
+    # From here on, old owners make no more snapshots.
+    run.spark.conf.set(MIN_DELTAS, "1000")
+    run.start()
+    run.run(epoch)
+    whole = {file: file.read_bytes() for file in (run.checkpoint / "state").rglob("*.*") if file.is_file()}
+    for older, newer in (found[-2:] for found in snapshots(run).values()):
+        damage(newer, damaged, of_none_in=older)
+    with Fault("split.link", "throw", always=True), Fault("split.begun", "count") as begun:
+        epoch, report = grow(run, epoch + 1, 4)
+        assert begun.count == 2
+        run.run(epoch)
+    assert report.bins_from_checkpoint == 32
+    # Old owners can't be loaded from damaged snapshots of their own.
+    for file, content in whole.items():
+        file.write_bytes(content)
+    assert_exact(run, query, epoch + 1, tmp_path, **conf)
 
 
 @pytest.mark.parametrize("conf", [{}, pytest.param(IDS, marks=pytest.mark.matrix)], ids=["", "ids"])

@@ -126,7 +126,7 @@ private[binshift] final class BinAudits(
       }
       def from(partition: Int) = new CheckpointedBins(store.copy(partitionId = partition), routing, arguments, "audit.read")
       if (version > epoch) from(store.partitionId).foreachRowSince(epoch, version, bins)(next)
-      else from(source).foreachStoredRow(epoch, Seq(0 -> bins))(_ => ())((_, family, key, value) => next(family, key, value))
+      else from(source).foreachStoredRow(epoch, Seq(0 -> bins))(())((_, family, key, value) => next(family, key, value))
       comparison.difference
     }
 

@@ -2,12 +2,11 @@ package org.apache.spark.sql.execution.streaming.state.binshift.migration
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults, Trace}
-import org.apache.spark.sql.execution.streaming.state.binshift.keys.{BinKeyCodec, NumberedFamily}
-import org.apache.spark.sql.execution.streaming.state.binshift.recovery.BinRecovery
+import org.apache.spark.sql.execution.streaming.state.binshift.recovery.{BinRecovery, ForeignRows}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{BinSwitch, EpochRouting}
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping._
 import org.apache.spark.sql.execution.streaming.state.binshift.storage._
-import org.apache.spark.sql.execution.streaming.state.{RecordType, StateStoreId}
+import org.apache.spark.sql.execution.streaming.state.StateStoreId
 
 /**
  * Makes the switch of a loaded database: drops the bins that leave, and brings in those that arrive. Keys are in their stored
@@ -28,7 +27,7 @@ private[binshift] final class BinMover(
     conf: BackgroundConf,
     arguments: RocksDBArguments,
     adopted: SwitchStats => Unit,
-    beginWith: BinnedFileManager.Beginning => Unit,
+    beginWith: WholeFiles => Unit,
     beginAnew: () => Unit) extends Logging {
 
   /** Called by the task that runs the epoch `version`. */
@@ -39,11 +38,21 @@ private[binshift] final class BinMover(
     shipping.onSwitch()
     release(switch.leaving, !switch.staying(_))
     val begun = split.begin(version, switch)
-    val others = switch.arriving.toSeq.filterNot { case (source, _) => begun.exists(_.source == source) }.sortBy(_._1)
-    // Arriving bins must not find rows here: those of bins that were released and come back, and those that came with whole files of
-    // another owner.
-    if (others.flatMap(_._2).exists(released.contains)) released.sweep()
-    val adopted = begun.map(_.stats).toSeq ++ others.map { case (source, bins) => arrive(version, source, bins) }
+    // The largest one first, because an empty store may begin with its files.
+    val others = switch.arriving.toSeq.filterNot { case (source, _) => begun.exists(_._1 == source) }
+      .sortBy { case (source, bins) => (-bins.size, source) }
+    val arriving = others.flatMap(_._2)
+    sweepFor(arriving)
+    val adopted = begun.map(_._2).toSeq ++ others.zipWithIndex.map { case ((source, bins), i) =>
+      // Beginning anew would forget those that have arrived before, or are on their way.
+      val isFirst = i == 0 && begun.isEmpty && split.mayBegin(version, switch)
+      arrive(version, source, bins,
+        Option.when(isFirst)((files, stay) =>
+          split.isBegunWith(version, source, files, stay) && {
+            sweepFor(arriving.diff(stay))
+            true
+          }))
+    }
     val owned = routing.at(version).now.binsOf(store.partitionId)
     require(!owned.exists(released.contains),
       s"$store owns bins whose rows are being deleted: ${owned.filter(released.contains)}")
@@ -61,7 +70,7 @@ private[binshift] final class BinMover(
 
   /** Rows of released bins that are still in the database. */
   val released = new ReleasedRows(db, store)
-  private val split = new PartitionSplit(db, store, routing, shipping, arguments, release, beginWith, beginAnew)
+  private val split = new PartitionSplit(db, store, routing, shipping, release, beginWith, beginAnew)
   private lazy val known = new KnownRows(db, store.partitionId)
   private var isUnusable = false
   private var switchedAt = -1L
@@ -122,7 +131,13 @@ private[binshift] final class BinMover(
 
   private val ranges = new BinRows(db, arguments.useColumnFamilies)
 
-  private def arrive(version: Long, source: Int, bins: Seq[Int]): SwitchStats =
+  /**
+   * Arriving bins must not find rows here: those of bins that were released and come back, and those that came with whole files of
+   * another owner.
+   */
+  private def sweepFor(arriving: Seq[Int]): Unit = if (arriving.exists(released.contains)) released.sweep()
+
+  private def arrive(version: Long, source: Int, bins: Seq[Int], begins: Option[BinRecovery.Begin]): SwitchStats =
     shipping.onDemand(version, source, bins) match {
       case Some(staged) =>
         if (Trace.isOn) Trace("awaits", store, "version" -> version, "from" -> source, "bins" -> Trace.ranges(bins))
@@ -134,7 +149,7 @@ private[binshift] final class BinMover(
           taken <- copy.take(step, version)
           stats <- unlessItFails(bins)(ingest(version, copy, step, taken, bins))
         } yield stats
-        copied.getOrElse(readCheckpoint(version, source, bins))
+        copied.getOrElse(readCheckpoint(version, source, bins, begins))
     }
 
   private def unlessItFails(bins: Seq[Int])(ingest: => SwitchStats): Option[SwitchStats] =
@@ -155,7 +170,8 @@ private[binshift] final class BinMover(
   private def ingest(version: Long, copy: StagedCopy, step: Int, taken: TakenCopy, bins: Seq[Int]): SwitchStats = {
     val bytes = bytesOf(taken)
     takeIn(taken)
-    (taken.version + 1 to version).foreach { v => copy.foreachChange(v, step)(applyChange) }
+    val foreign = new ForeignRows(db)
+    (taken.version + 1 to version).foreach { v => copy.foreachChange(v, step)(foreign(_)) }
     Faults.at("switch.changes", store.partitionId)
     val isPrepared = copy.base < version
     if (Trace.isOn) Trace("arrived", store, "version" -> version, "from" -> copy.sourcePartition, "bins" -> Trace.ranges(bins),
@@ -173,22 +189,11 @@ private[binshift] final class BinMover(
     ranges.takeIn(taken.base +: taken.changes.map(Seq(_)), taken.rows)
   }
 
-  /** Applies a change to the database. Values are in their stored form, with row checksums. */
-  private def applyChange(
-      kind: RecordType.Value, family: NumberedFamily, key: Array[Byte], value: Array[Byte]): Unit = {
-    val name = family.family.name
-    db.counting(BinKeyCodec.of(name).binOf(key))(kind match {
-      case RecordType.PUT_RECORD => db.putStored(key, value, name)
-      case RecordType.MERGE_RECORD => db.mergeStored(key, value, name)
-      case RecordType.DELETE_RECORD => db.remove(key, name)
-      case other => throw new IllegalStateException(s"a changelog record of kind $other cannot be moved")
-    })
-  }
-
-  private def readCheckpoint(version: Long, source: Int, bins: Seq[Int]): SwitchStats = {
+  private def readCheckpoint(
+      version: Long, source: Int, bins: Seq[Int], begins: Option[BinRecovery.Begin] = None): SwitchStats = {
+    val stats = BinRecovery.adopt(db, store.copy(partitionId = source), routing, arguments, bins, version, begins = begins)
     if (Trace.isOn)
       Trace("arrived", store, "version" -> version, "from" -> source, "way" -> "checkpoint", "bins" -> Trace.ranges(bins))
-    val (rows, bytes) = BinRecovery.adopt(db, store.copy(partitionId = source), routing, arguments, bins, version)
-    SwitchStats(binsFromCheckpoint = bins.size, rowsAdopted = rows, bytesAdopted = bytes)
+    stats
   }
 }

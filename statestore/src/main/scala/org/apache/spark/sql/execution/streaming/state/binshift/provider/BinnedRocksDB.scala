@@ -277,7 +277,7 @@ private[binshift] final class BinnedRocksDB(
       if (!readOnly) loadStored(version, ckptId, readOnly, loadEmpty)
     }
 
-  private def beginWith(files: BinnedFileManager.Beginning): Unit = binnedFiles.beginningWith(files)(beginAnew())
+  private def beginWith(files: WholeFiles): Unit = binnedFiles.beginningWith(files)(beginAnew())
 
   /**
    * Loads the same version from scratch. Relies on Spark: a load of a version other than the loaded one opens another native

@@ -1,24 +1,26 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.recovery
 
 import java.io.File
+import java.nio.channels.ClosedByInterruptException
 import java.util.UUID
 
 import scala.collection.mutable
 import scala.util.control.NonFatal
 
+import org.apache.spark.TaskKilledException
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.binshift.{Faults, Trace}
-import org.apache.spark.sql.execution.streaming.state.binshift.keys.{BinKeyCodec, ColumnFamily, NumberedFamily}
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.ColumnFamily
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
-import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{RowCounts, RowsByBin}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage._
 import org.apache.spark.util.Utils
 
 /**
  * Rebuilds bins of a store as of a version from the checkpoint alone, wherever the bins have been.
  *
- * It carries out a [[RecoveryPlan]]. First it takes in the bases, each from a private database. Then it applies the changes that
+ * It carries out a [[RecoveryPlan]]. First it takes in the bases, each from a private database; an empty database may begin with the
+ * files of the largest one. Then it applies the changes that
  * other partitions logged, version by version, while Spark replays the changelogs of this partition. Bins that are in the loaded
  * snapshot but have another base, or don't stay, are dropped first. Other threads fetch a few files ahead; only the caller's
  * thread changes the database. Keys are in their stored form, and no changelog is open.
@@ -28,24 +30,26 @@ import org.apache.spark.util.Utils
  * @param held             the version of the snapshot that `db` has loaded, if `db` is the owner's database and Spark replays its
  *                         changelogs
  * @param ownSnapshotsUpTo snapshots of `owner` after this version aren't read
+ * @param begins           begins the database with the files of a base, if it is empty and can begin anew
  */
 private[binshift] final class BinRecovery private (
     db: BinKeyedRocksDB, owner: StateStoreId, routing: EpochRouting, arguments: RocksDBArguments,
-    bins: Set[Int], version: Long, held: Option[Long], ownSnapshotsUpTo: Long = Long.MaxValue) extends AutoCloseable
+    bins: Set[Int], version: Long, held: Option[Long], ownSnapshotsUpTo: Long = Long.MaxValue,
+    begins: Option[BinRecovery.Begin] = None) extends AutoCloseable
   with Logging {
 
   private val owners = routing.owners(version)
   private val rows = new BinRows(db, arguments.useColumnFamilies)
   private val scratch = new File(db.localRootDir.getParentFile, s"binshift-recover-${UUID.randomUUID()}")
-  private val sources = mutable.Map.empty[Int, SourceFiles]
-  private val families = mutable.Map.empty[String, NumberedFamily]
+  private val foreign = new ForeignRows(db)
+  private val sources = mutable.Map.empty[Int, CommittedChanges]
   private var changes: Option[Ahead[(Long, HeldChanges)]] = None
   private var ahead: Option[(Long, HeldChanges)] = None
   private var own = Seq.empty[(Stretch, Set[Int])]
   private var reached = held.getOrElse(0L)
   /** The bins that have rows in the database. */
   private var present = Set.empty[Int]
-  private var bytes = 0L
+  private var filesBytes = 0L
 
   /** True if anything came from another partition. */
   def hasAdopted: Boolean = sources.nonEmpty
@@ -58,7 +62,7 @@ private[binshift] final class BinRecovery private (
     if (changes.isEmpty) begin()
     while (nextChanges.exists(_._1 <= to)) {
       nextChanges.foreach { case (_, held) =>
-        held.foreach(applyChange)
+        held.foreach(foreign(_))
         held.close()
       }
       ahead = None
@@ -72,10 +76,7 @@ private[binshift] final class BinRecovery private (
    */
   def keeps(kind: RecordType.Value, logged: Array[Byte]): Boolean = {
     val native = RowForm.keyOf(kind, logged, arguments.conf)
-    SourceFiles.familyOf(native, byNumber, arguments.useColumnFamilies).forall { family =>
-      val codec = BinKeyCodec.of(family.family.name)
-      kept(codec.binOf(family.keyIn(native)))
-    }
+    byNumber.get(CommittedChanges.numberIn(native, arguments.useColumnFamilies)).forall(family => kept(family.binOf(native)))
   }
 
   override def close(): Unit = {
@@ -98,7 +99,7 @@ private[binshift] final class BinRecovery private (
 
   private def begin(): Unit = {
     Utils.createDirectory(scratch)
-    present = held.fold(Set.empty[Int])(ownedAt)
+    present = held.fold(Set.empty[Int])(at => ownedAt(Snapshot(owner.partitionId, at)))
     val plan = takeBases(RecoveryPlan.of(bins.toSeq.sorted, owner.partitionId, version, owners, newest))
     // Dropped only now, because a base that can't be read may be replaced by the snapshot that is loaded.
     drop(present -- plan.bases.values.flatten)
@@ -113,19 +114,29 @@ private[binshift] final class BinRecovery private (
     val jobs = reads.groupBy(r => (r._1, r._2)).toSeq.sortBy { case ((partition, v), _) => (v, partition) }.map {
       case ((partition, v), parts) =>
         val wanted = parts.flatMap(_._4).toSet
-        () => (v, source(partition).changes(v, parts.map(_._3).min, wanted))
+        () => (v, changesOf(source(partition), v, parts.map(_._3).min, wanted))
     }
     others.foreach { case (stretch, _) => source(stretch.partition) }
     changes = Some(new Ahead(jobs.iterator, (_: (Long, HeldChanges))._2.close()))
+  }
+
+  private def changesOf(of: CommittedChanges, version: Long, last: Long, bins: Set[Int]): HeldChanges = {
+    Faults.at("checkpoint.changes", of.store.partitionId)
+    val file = new File(scratch, s"changes-${of.store.partitionId}-$version")
+    val held = of.reading(version, last, of.familiesAt(version, last)) { changes =>
+      HeldChanges.of(changes.filter(change => bins(change.bin)), file, BinRecovery.MaxHeldBytes)
+    }
+    if (held.isInFile) Faults.at("recovery.file", of.store.partitionId)
+    held
   }
 
   private def trace(plan: RecoveryPlan): Unit = Trace("recovery", owner, "version" -> version, "held" -> held,
     "bases" -> plan.bases.toSeq.map { case (s, of) => Seq[Any](s.partition, s.version, Trace.ranges(of)) },
     "stretches" -> plan.stretches.toSeq.map { case (s, of) => Seq[Any](s.partition, s.first, s.last, Trace.ranges(of)) })
 
-  /** The bins that the partition owned in its snapshot. */
-  private def ownedAt(snapshot: Long): Set[Int] =
-    owners.find(snapshot).fold(Set.empty[Int])(owners.table(_).binsOf.lift(owner.partitionId).toSeq.flatten.toSet)
+  /** The bins that a partition owned in its snapshot. */
+  private def ownedAt(of: Snapshot): Set[Int] =
+    owners.find(of.version).fold(Set.empty[Int])(owners.table(_).binsOf.lift(of.partition).toSeq.flatten.toSet)
 
   private def drop(gone: Set[Int]): Unit = if (gone.nonEmpty) {
     present --= gone
@@ -135,32 +146,42 @@ private[binshift] final class BinRecovery private (
 
   /** Takes in all bases, and returns the plan with those that were used. If a base can't be read, an older one replaces it. */
   private def takeBases(plan: RecoveryPlan): RecoveryPlan = {
-    val foreign = plan.bases.toSeq.sortBy { case (s, _) => (s.partition, s.version) }
+    // The largest one first, because a database that is empty begins with its files.
+    val bases = plan.bases.toSeq.sortBy { case (s, of) => (if (begins.isEmpty) 0 else -of.size, s.partition, s.version) }
       .filterNot { case (s, _) => s.partition == owner.partitionId && held.contains(s.version) }
-    val opened = new Ahead[BinKeyedRocksDB](foreign.iterator.map { case (base, of) =>
+    val opened = new Ahead[BinKeyedRocksDB](bases.iterator.map { case (base, of) =>
         val files = source(base.partition)
-        () => new CheckpointedBins(files.store, routing, arguments).openAt(base.version, files.id(base.version), of.toSet)
+        () =>
+          new CheckpointedBins(files.store, routing, arguments).openAt(base.version, files.id(base.version, base.version),
+            of.toSet)
       }, _.close())
     val failed =
-      try foreign.flatMap { case (base, of) =>
-          val taken =
-            try Some(opened.next())
-            catch {
-              case NonFatal(e) =>
-                logWarning(
-                  s"the snapshot of version ${base.version} of ${source(base.partition).store} cannot be read; an older " +
-                    "one is taken", e)
-                source(base.partition).exclude(base.version)
-                None
-            }
-          taken.foreach { from =>
+      try bases.flatMap { case (base, of) =>
+          // While the database is changed, a failure isn't the base's.
+          var isChanging = false
+          try {
+            val from = opened.next()
             try {
-              drop(present & of.toSet)
-              takeIn(from, of)
-              present ++= of
+              val files = filesOf(base, from, of)
+              isChanging = files.isDefined
+              if (files.exists(isBegunWith(_, of))) present ++= of
+              else {
+                isChanging = false
+                foreign.takeIn(from, of, newDir()) {
+                  isChanging = true
+                  drop(present & of.toSet)
+                  present ++= of
+                }
+              }
             } finally from.close()
+            Nil
+          } catch {
+            case NonFatal(e) if !isChanging && !BinRecovery.isKill(e) =>
+              logWarning(s"the snapshot of version ${base.version} of ${source(base.partition).store} cannot be read; an older " +
+                  "one is taken", e)
+              source(base.partition).exclude(base.version)
+              of
           }
-          if (taken.isEmpty) of else Nil
         }
       finally opened.close()
     if (failed.isEmpty) plan
@@ -169,79 +190,51 @@ private[binshift] final class BinRecovery private (
     }
   }
 
+  /**
+   * The files of a base, if the database can begin with them. `None` if they are damaged as well, because the wanted rows may be
+   * sound.
+   */
+  private def filesOf(base: Snapshot, from: BinKeyedRocksDB, of: Seq[Int]): Option[WholeFiles] = {
+    // Foreign rows stay in the files for some time, so they shouldn't be many more than the wanted ones.
+    def isMuch = of.size * BinRecovery.LeastShare >= ownedAt(base).size
+    try Option.when(begins.isDefined && present.isEmpty && isMuch) {
+        val files = new File(newDir(), "linked")
+        // Nobody reads the rows before the query does, and then no older snapshot would be taken.
+        RocksDBFields.native(from).verifyChecksum()
+        WholeFiles.link(RocksDBFields.native(from), files)
+        from.countIfUnknown(of): Unit
+        new WholeFiles(files, ColumnFamily.numbered(from, arguments.useColumnFamilies), from.rowsByBin.of(of))
+      }
+    catch {
+      case NonFatal(e) if !BinRecovery.isKill(e) =>
+        logWarning(s"$owner cannot begin with the files of version ${base.version}; their rows are read", e)
+        None
+    }
+  }
+
+  /** Begins with files. If it returns false, nothing has changed. */
+  private def isBegunWith(files: WholeFiles, of: Seq[Int]): Boolean = {
+    val bytes = files.bytes
+    val isBegun = begins.exists(_(files, of))
+    foreign.forget()
+    if (isBegun) filesBytes += bytes
+    isBegun
+  }
+
+  /** Not one of Spark's temporary directories, because Spark remembers the names of those for as long as the executor lives. */
+  private def newDir(): File = {
+    val dir = new File(scratch, s"base-${UUID.randomUUID()}")
+    Utils.createDirectory(dir)
+    dir
+  }
+
   private def newest(partition: Int, at: Long): Option[Long] =
     if (partition != owner.partitionId) source(partition).newestSnapshot(at)
     else if (held.exists(_ <= at)) held
     else source(partition).newestSnapshot(math.min(at, ownSnapshotsUpTo))
 
-  private def source(partition: Int): SourceFiles = sources.getOrElseUpdate(
-    partition, new SourceFiles(owner.copy(partitionId = partition), routing, arguments, scratch))
-
-  private def takeIn(from: BinKeyedRocksDB, of: Seq[Int]): Unit = {
-    val native = RocksDBFields.native(from)
-    val all = ColumnFamily.numbered(from, arguments.useColumnFamilies)
-    // Creates families without rows, too. Otherwise their numbers would depend on the base that comes first, and differ between
-    // attempts of a task.
-    if (arguments.useColumnFamilies) all.foreach(theirs => mine(theirs.family))
-    // Not one of Spark's temporary directories, because Spark remembers the names of those for as long as the executor lives.
-    val dir = new File(scratch, s"base-${UUID.randomUUID()}")
-    Utils.createDirectory(dir)
-    val files = new SstFiles(dir, arguments.conf)
-    val found = RowsByBin()
-    val written =
-      try all.flatMap { theirs =>
-          if (RowForm.hasChecksums(arguments.conf) && mineIfAny(theirs).forall(_.number != theirs.number)) {
-            putAnew(from, theirs, of)
-            None
-          } else {
-            theirs.foreachRow(native, native.getDefaultColumnFamily, of) { (key, value) =>
-              files.put(mine(theirs.family).nativeKey(theirs.keyIn(key)), Faults.change("recovery.row", value))
-              found.add(theirs.binOf(key), RowCounts.of(theirs.family.isInternal, 1))
-            }
-            files.finish()
-          }
-        }
-      finally files.close()
-    rows.takeIn(Seq(written.map(_.file)), found)
-    bytes += written.map(_.bytes).sum
-  }
-
-  /** Writes rows one by one, because row checksums depend on the family's number, which is another one here. */
-  private def putAnew(from: BinKeyedRocksDB, theirs: NumberedFamily, of: Seq[Int]): Unit = from.inStoredForm {
-    val native = RocksDBFields.native(from)
-    theirs.foreachRow(native, native.getDefaultColumnFamily, of) { (stored, value) =>
-      val key = theirs.keyIn(stored)
-      db.counting(theirs.binOf(stored)) {
-        db.putList(key, RowForm.valuesOf(from, theirs.family.name, key, value), mine(theirs.family).family.name)
-      }
-      bytes += key.length + value.length
-    }
-  }
-
-  private def applyChange(change: Change): Unit = {
-    val family = mine(change.family.family)
-    val name = family.family.name
-    def values = RowForm.valuesIn(db, change.key, change.value)
-    val isAnew = RowForm.hasChecksums(arguments.conf) && family.number != change.family.number
-    db.counting(BinKeyCodec.of(name).binOf(change.key))(change.kind match {
-      case RecordType.PUT_RECORD if isAnew => db.putList(change.key, values, name)
-      case RecordType.MERGE_RECORD if isAnew => db.mergeList(change.key, values, name)
-      case RecordType.PUT_RECORD => db.putStored(change.key, change.value, name)
-      case RecordType.MERGE_RECORD => db.mergeStored(change.key, change.value, name)
-      case RecordType.DELETE_RECORD => db.remove(change.key, name)
-      case other => throw new IllegalStateException(s"a changelog record of kind $other cannot be recovered")
-    })
-    bytes += change.key.length + Option(change.value).fold(0)(_.length)
-  }
-
-  /** The family of the same name in the store that gets the bins; creates it if necessary. */
-  private def mine(family: ColumnFamily): NumberedFamily = families.getOrElseUpdate(family.name, {
-      val number = Option.when(arguments.useColumnFamilies)(db.createColFamilyIfAbsent(family.name, family.isInternal))
-      NumberedFamily(family, number)
-    })
-
-  private def mineIfAny(theirs: NumberedFamily): Option[NumberedFamily] =
-    ColumnFamily.numbered(db, arguments.useColumnFamilies).find(_.family.name == theirs.family.name)
+  private def source(partition: Int): CommittedChanges =
+    sources.getOrElseUpdate(partition, new CommittedChanges(owner.copy(partitionId = partition), routing, arguments))
 
   private def nextChanges: Option[(Long, HeldChanges)] = {
     if (ahead.isEmpty) ahead = changes.filter(_.hasNext).map(_.next())
@@ -250,21 +243,39 @@ private[binshift] final class BinRecovery private (
 }
 
 private[binshift] object BinRecovery {
+  /** How many bytes of a changelog that was read ahead stay in memory. [[Ahead]] bounds how many of them a store holds. */
+  private val MaxHeldBytes = 512L << 10
+
+  /** A database begins with the files of a base if at least one in so many of its bins are wanted. */
+  private val LeastShare = 4
+
+  /**
+   * Begins a database, which is empty, with files, of which the rows of some bins stay. Returns false if that isn't possible; then the
+   * database is empty again.
+   */
+  type Begin = (WholeFiles, Seq[Int]) => Boolean
+
+  private def isKill(e: Throwable): Boolean = e match {
+    case _: TaskKilledException | _: ClosedByInterruptException => true
+    case _ => false
+  }
+
   /** For a store that has loaded its own snapshot `held`, and is about to replay its changelogs. */
   def ofReplay(
       db: BinKeyedRocksDB, store: StateStoreId, routing: EpochRouting, arguments: RocksDBArguments,
       bins: Set[Int], version: Long, held: Long): BinRecovery =
     new BinRecovery(db, store, routing, arguments, bins, version, Some(held))
 
-  /** Adds `bins` to a store that has none of them, with the rows that `source` had at `version`. Returns the rows and bytes. */
+  /** Adds `bins` to a store that has none of them, with the rows that `source` had at `version`. */
   def adopt(
       db: BinKeyedRocksDB, source: StateStoreId, routing: EpochRouting, arguments: RocksDBArguments,
-      bins: Seq[Int], version: Long, ownSnapshotsUpTo: Long = Long.MaxValue): (Long, Long) = {
+      bins: Seq[Int], version: Long, ownSnapshotsUpTo: Long = Long.MaxValue, begins: Option[Begin] = None): SwitchStats = {
     val before = RocksDBFields.rows(db)
-    val recovery = new BinRecovery(db, source, routing, arguments, bins.toSet, version, None, ownSnapshotsUpTo)
+    val recovery = new BinRecovery(db, source, routing, arguments, bins.toSet, version, None, ownSnapshotsUpTo, begins)
     try recovery.advance(version)
     finally recovery.close()
     val came = RocksDBFields.rows(db) - before
-    (came.rows + came.internal, recovery.bytes)
+    SwitchStats(binsFromCheckpoint = bins.size, rowsAdopted = came.rows + came.internal,
+      bytesAdopted = recovery.foreign.bytes + recovery.filesBytes, isSplit = recovery.filesBytes > 0)
   }
 }

@@ -1,14 +1,12 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.recovery
 
-import java.io.File
-
 import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, NumberedFamily}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinKeyedRocksDB, RocksDBArguments, RocksDBFields, WholeFiles}
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinKeyedRocksDB, RocksDBArguments, RocksDBFields}
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 
 /**
@@ -27,11 +25,12 @@ private[binshift] final class CheckpointedBins(
 
   /**
    * Calls `consume(step, family, key, value)` for each row of the bins of each step: step by step and family by family, in the
-   * order of keys, with values in their stored form. Calls `begin` with the families first.
+   * order of keys, with values in their stored form. Families have the numbers of the private copy. Calls `begin` before the first
+   * row.
    */
-  def foreachStoredRow(version: Long, steps: Seq[(Int, Seq[Int])])(begin: Seq[NumberedFamily] => Unit)(
+  def foreachStoredRow(version: Long, steps: Seq[(Int, Seq[Int])])(begin: => Unit)(
       consume: (Int, NumberedFamily, Array[Byte], Array[Byte]) => Unit): Unit = at(version, steps.flatMap(_._2)) { db =>
-    begin(ColumnFamily.numbered(db, arguments.useColumnFamilies))
+    begin
     for ((step, bins) <- steps) eachOf(db, bins)(consume(step, _, _, _))
   }
 
@@ -47,7 +46,7 @@ private[binshift] final class CheckpointedBins(
     try {
       empty.loadAt(0, None, readOnly = false, loadEmpty = true)
       empty.inStoredForm {
-        BinRecovery.adopt(empty, source, routing, arguments, bins, version, ownSnapshotsUpTo = epoch)
+        BinRecovery.adopt(empty, source, routing, arguments, bins, version, ownSnapshotsUpTo = epoch): Unit
         eachOf(empty, bins)(consume)
       }
     } finally empty.close()
@@ -57,16 +56,6 @@ private[binshift] final class CheckpointedBins(
     val native = RocksDBFields.native(db)
     for (family <- ColumnFamily.numbered(db, arguments.useColumnFamilies))
       family.foreachRow(native, native.getDefaultColumnFamily, bins)((key, value) => consume(family, family.keyIn(key), value))
-  }
-
-  /** Links all files of the partition at `version` that may contain rows of `bins` into `dir`, which it creates. */
-  def link(version: Long, bins: Seq[Int], dir: File): WholeFiles = {
-    val opened = openAt(version, idAt(version), bins.toSet)
-    try {
-      WholeFiles.link(RocksDBFields.native(opened), dir)
-      opened.countIfUnknown(bins): Unit
-      WholeFiles(dir, ColumnFamily.numbered(opened, arguments.useColumnFamilies), opened.rowsByBin.of(bins))
-    } finally opened.close()
   }
 
   /**
@@ -114,6 +103,5 @@ private[binshift] final class CheckpointedBins(
     finally opened.close()
   }
 
-  private def idAt(version: Long): Option[String] =
-    Option.when(arguments.enableStateStoreCheckpointIds)(routing.checkpointIds(version).of(source))
+  private def idAt(version: Long): Option[String] = CommittedChanges.idOf(source, version, routing, arguments)
 }

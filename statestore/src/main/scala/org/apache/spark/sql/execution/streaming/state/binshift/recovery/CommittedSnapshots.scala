@@ -16,15 +16,30 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{Linea
  * @param lineage the ids of committed versions, under checkpoint format 2
  */
 private[binshift] final class CommittedSnapshots(listed: => Seq[VersionFile], lineage: Option[Lineage]) {
-  private lazy val ids: Map[Long, Seq[Option[String]]] = listed.filter(_.isSnapshot).groupMap(_.version)(_.id)
+  private lazy val files = listed
+  private lazy val ids: Map[Long, Seq[Option[String]]] = files.filter(_.isSnapshot).groupMap(_.version)(_.id)
+  private lazy val logged = files.filter(_.kind == VersionFile.Changelog).map(_.version).toSet
   private val unusable = mutable.Set.empty[Long]
 
   /** The newest snapshot from which one gets to `version`, which is committed; that of `version` itself if there is one. */
-  def newest(version: Long): Option[Long] =
-    ids.keys.filter(v => v <= version && !unusable(v)).toSeq.sorted.reverseIterator.find { v =>
-      lineage.fold(ids(v).contains(None))(_.id(v).exists(id => ids(v).contains(Some(id))))
-    }
+  def newest(version: Long): Option[Long] = committed(version).find(!unusable(_))
+
+  /**
+   * The snapshots from which the listed changelogs lead to `version`, newest first, also those that are ignored. None is of an
+   * earlier life of the partition, which may have numbered its families in another way: a partition that begins empty has no
+   * changelog of its first version.
+   */
+  def connected(version: Long): Iterator[Long] = {
+    val first = Iterator.iterate(version)(_ - 1).dropWhile(logged).next()
+    committed(version).takeWhile(_ >= first)
+  }
+
+  private def committed(version: Long): Iterator[Long] = ids.keys.filter(_ <= version).toSeq.sorted.reverseIterator.filter { v =>
+    lineage.fold(ids(v).contains(None))(_.id(v).exists(id => ids(v).contains(Some(id))))
+  }
 
   /** Ignores a snapshot from now on. */
   def exclude(snapshot: Long): Unit = unusable += snapshot
+
+  def isExcluded(snapshot: Long): Boolean = unusable(snapshot)
 }

@@ -40,7 +40,7 @@ private[binshift] object HeldChanges {
     var bytes = 0L
     while (bytes < maxBytes && changes.hasNext) {
       val change = changes.next()
-      bytes += change.key.length + Option(change.value).fold(0)(_.length)
+      bytes += change.bytes
       inMemory += change
     }
     new HeldChanges(inMemory.result(), Option.when(changes.hasNext)(write(changes, file)))

@@ -71,12 +71,7 @@ private[binshift] final class QuickReplay(db: ReplayingRocksDB, isIdle: () => Bo
       isFull = true
       true
     } else {
-      kind match {
-        case RecordType.PUT_RECORD => batch.put(key, value)
-        case RecordType.MERGE_RECORD => batch.merge(key, value)
-        case RecordType.DELETE_RECORD => batch.delete(key)
-        case other => throw new IllegalStateException(s"a changelog record of kind $other cannot be replayed")
-      }
+      Change.by(kind)(put = batch.put(key, value), merge = batch.merge(key, value), delete = batch.delete(key))
       if (batch.getDataSize >= BatchBytes) write()
       false
     }

@@ -5,9 +5,9 @@ import java.io.File
 import scala.collection.mutable
 
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.NumberedFamily
+import org.apache.spark.sql.execution.streaming.state.binshift.recovery.Change
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{RowCounts, RowsByBin}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage._
-import org.apache.spark.sql.execution.streaming.state.RecordType
 
 /**
  * The changes of a copy since its base, by step: the number of rows that they add, and files with the changes for a step that is due.
@@ -31,18 +31,18 @@ private[binshift] final class CopiedChanges(
   /** By step, the files that were made for it. */
   private val written = mutable.Map.empty[Int, Written]
 
-  /** Adds a change of a bin that moves with `step`. Values are in their stored form. */
-  def add(step: Int, kind: RecordType.Value, family: NumberedFamily, key: Array[Byte], value: Array[Byte]): Unit = {
-    val native = family.nativeKey(key)
+  /**
+   * Adds a change of a bin that moves with `step`.
+   *
+   * @param family the change's family in the store that gets the bin
+   */
+  def add(step: Int, change: Change, family: NumberedFamily): Unit = {
+    val native = family.nativeKey(change.key)
     val before = store.get(native)
-    val after = kind match {
-      case RecordType.PUT_RECORD => Some(value)
-      case RecordType.MERGE_RECORD => Some(before.fold(value)(_ ++ RowForm.delimiter(arguments.conf).getBytes ++ value))
-      case RecordType.DELETE_RECORD => None
-      case other => throw new DamagedShipment(s"the source's changelog has a record of kind $other")
-    }
+    def merged = before.fold(change.value)(_ ++ RowForm.delimiter(arguments.conf).getBytes ++ change.value)
+    val after = Change.by(change.kind)(put = Option(change.value), merge = Some(merged), delete = None)
     store.change(native, after, written.get(step).map(_.since))
-    val n = (if (kind == RecordType.DELETE_RECORD) 0 else 1) - before.size
+    val n = after.size - before.size
     rows.getOrElseUpdate(step, RowsByBin()).add(family.binOf(native), RowCounts.of(family.family.isInternal, n))
   }
 

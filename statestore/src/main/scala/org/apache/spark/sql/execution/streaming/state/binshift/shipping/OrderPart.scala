@@ -6,8 +6,9 @@ import java.util.UUID
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.CommittedFile
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.ColumnFamily
+import org.apache.spark.sql.execution.streaming.state.binshift.recovery.CommittedChanges
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRouting, ShippedBin, ShippingHint, ShippingOrder}
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.RocksDBArguments
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.{RocksDBArguments, WholeFiles}
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.util.Utils
 
@@ -82,9 +83,9 @@ private[shipping] final class OrderPart(
   }
 
   /** The files with which this store begins at `version`, with `bins` of `source`, if they are on this executor. */
-  def split(version: Long, source: Int, bins: Seq[Int]): Option[SplitOffer] = {
+  def split(version: Long, source: Int, bins: Seq[Int]): Option[WholeFiles] = {
     def committed = CommittedFile.attempt(
-      peer(source), version, SourceChanges.idOf(peer(source), version, routing, arguments), arguments.hadoopConf)
+      peer(source), version, CommittedChanges.idOf(peer(source), version, routing, arguments), arguments.hadoopConf)
     if (isSplit(source, bins)) SplitSource.offer(order, peer(source), store.partitionId, conf.timeoutMs)(committed)
     else None
   }

@@ -4,7 +4,7 @@ import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRouting, ShippingHint}
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.RocksDBArguments
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.{RocksDBArguments, WholeFiles}
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 
 /**
@@ -123,7 +123,7 @@ private[binshift] final class PartitionShipping(
     serving(version).flatMap(_.onDemand(source, bins)).nextOption()
 
   /** The files with which this store begins at `version`, with `bins` of `source`, if they are on this executor. */
-  def split(version: Long, source: Int, bins: Seq[Int]): Option[SplitOffer] =
+  def split(version: Long, source: Int, bins: Seq[Int]): Option[WholeFiles] =
     serving(version).flatMap(_.split(version, source, bins)).nextOption()
 
   /** True if this store, which is empty, begins with the files of `source` at `version`, with `bins` as its own. */

@@ -12,6 +12,7 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.CommittedFile
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.KeyRows
+import org.apache.spark.sql.execution.streaming.state.binshift.recovery.CommittedChanges
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRouting, ShippingOrder}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.RocksDBArguments
 
@@ -38,7 +39,7 @@ private[binshift] final class RowClient(
   private lazy val committed = CompletableFuture.supplyAsync(
     () =>
       CommittedFile.attempt(
-        source, order.base, SourceChanges.idOf(source, order.base, routing, arguments), arguments.hadoopConf),
+        source, order.base, CommittedChanges.idOf(source, order.base, routing, arguments), arguments.hadoopConf),
     ShippingThreads.lookups)
 
   private val waiting = mutable.Queue.empty[IndexedSeq[KeyRows]]

@@ -2,14 +2,16 @@ package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 
 import java.util.concurrent.{ConcurrentHashMap, ScheduledFuture, TimeUnit}
 
+import scala.util.Using
 import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
-import org.apache.spark.sql.execution.streaming.state.binshift.recovery.CheckpointedBins
+import org.apache.spark.sql.execution.streaming.state.binshift.recovery.{CheckpointedBins, CommittedChanges}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRouting, ShippingOrder}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.RocksDBArguments
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
+import org.apache.spark.util.Utils
 
 /**
  * Makes progress with all copies that stores of this executor make of one source's bins in an order. Each copy gets a shipment of
@@ -26,7 +28,7 @@ private[binshift] final class SourceFollower private (
   private var isRunning = false
   private var isWoken = false
   private var delayMs = MinDelayMs
-  private val ids = new SourceIds(source, routing, arguments)
+  private val committed = new CommittedChanges(source, routing, arguments)
   /** How many times in a row the next changelog couldn't be read. */
   private var misses = 0
 
@@ -43,7 +45,11 @@ private[binshift] final class SourceFollower private (
   /** @return whether no copy is left */
   private def remove(copy: StagedCopy): Boolean = synchronized {
     copies = copies.filterNot(_ eq copy)
-    if (copies.isEmpty) turn.foreach(_.cancel(false))
+    if (copies.isEmpty) {
+      turn.foreach(_.cancel(false))
+      // On another thread, because a turn may be looking something up.
+      ShippingThreads.freeing.execute(() => Utils.tryLogNonFatalError(committed.close()))
+    }
     copies.isEmpty
   }
 
@@ -92,7 +98,7 @@ private[binshift] final class SourceFollower private (
     val all = copies
     // When the first store of this executor enters an epoch, all earlier versions are committed.
     val begun = all.map(_.begun).maxOption.getOrElse(-1L)
-    val received = all.map(_.receive(ids))
+    val received = all.map(_.receive(committed))
     received.contains(true) || readCheckpoint(all, begun) || follow(all, begun) ||
     all.map(_.prepareDue(begun)).contains(true)
   }
@@ -111,11 +117,11 @@ private[binshift] final class SourceFollower private (
         def requireWanted(): Unit = if (!wanting.exists(_.isReading)) throw new Cancelled
         try {
           if (parts.nonEmpty) {
+            // Not those of the private copy that is read, because changelogs have the numbers that families have in the source.
+            val families = Using.resource(new CommittedChanges(source, routing, arguments))(_.familiesAt(base, begun))
+            wanting.foreach(_.beginFamilies(families))
             new CheckpointedBins(source, routing, wanting.head.arguments).foreachStoredRow(
-              base, parts.indices.map(i => i -> parts(i)._3)) { families =>
-              requireWanted()
-              wanting.foreach(_.beginFamilies(families))
-            } { (i, family, key, value) =>
+              base, parts.indices.map(i => i -> parts(i)._3))(requireWanted()) { (i, family, key, value) =>
               val (copy, part, _) = parts(i)
               if (copy.isReading) copy.addStored(part, family, key, value) else requireWanted()
             }
@@ -162,13 +168,13 @@ private[binshift] final class SourceFollower private (
     var isBegun = false
     try {
       if (ofBin.nonEmpty) {
-        new SourceChanges(source, arguments, ids.of(_, begun)).foreach(version) {
-          (kind, native, value) =>
-            ofBin.get(members.head.binOf(native)).foreach { copy =>
-              isBegun = true
-              copy.accept(kind, native, value)
-            }
-        }
+        // Copies that were begun later may know more families.
+        committed.reading(version, begun, CopiedFamilies.orDamaged(members.flatMap(_.theirs).toMap))(_.foreach { change =>
+          ofBin.get(change.bin).foreach { copy =>
+            isBegun = true
+            copy.accept(change)
+          }
+        })
       }
       members.foreach(_.advanced())
     } catch {

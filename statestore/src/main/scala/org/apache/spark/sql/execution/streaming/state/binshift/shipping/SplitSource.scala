@@ -7,12 +7,11 @@ import java.util.concurrent.{CompletableFuture, ConcurrentHashMap, TimeUnit}
 import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.state.{RocksDBCheckpointMetadata, StateStoreId}
+import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.ColumnFamily
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.ShippingOrder
-import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowsByBin
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinnedFileManager, RocksDBFields, WholeFiles}
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.{RocksDBFields, WholeFiles}
 import org.apache.spark.util.Utils
 
 /**
@@ -31,8 +30,9 @@ private[shipping] final class SplitSource(
 
   private val leaving = order.splitsOf(store.partitionId)
   private val dir = new File(db.localRootDir.getParentFile, s"binshift-split-${UUID.randomUUID()}")
-  private val files = WholeFiles(
-    new File(dir, "linked"), ColumnFamily.numbered(db, useColumnFamilies), db.rowsOfBins.of(leaving.values.flatten))
+  private val linked = new File(dir, "linked")
+  private val families = ColumnFamily.numbered(db, useColumnFamilies)
+  private val rows = db.rowsOfBins.of(leaving.values.flatten)
   private var isOpen = true
 
   private val links = {
@@ -55,31 +55,27 @@ private[shipping] final class SplitSource(
   }
 
   /** Called by the task of `target`. */
-  private def offerTo(target: Int, committed: String, timeoutMs: Long): SplitOffer = {
+  private def offerTo(target: Int, committed: String, timeoutMs: Long): WholeFiles = {
     if (committed != attempt) throw new DamagedShipment("its files are of an attempt of the source's task that was not committed")
     links.get(timeoutMs, TimeUnit.MILLISECONDS)
-    new Offer(target)
+    new WholeFiles(linked, families, rows.of(leaving(target))) {
+      override def into(target: File): Unit = SplitSource.this.synchronized {
+        if (!isOpen) throw new Cancelled
+        super.into(target)
+      }
+    }
   }
 
   private def link(native: org.rocksdb.RocksDB): Unit =
     try {
       Faults.at("split.link", store.partitionId)
       Utils.createDirectory(dir)
-      WholeFiles.link(native, files.dir)
+      WholeFiles.link(native, linked)
     } catch {
       case NonFatal(e) =>
         logWarning(s"the files of $store could not be linked for order ${order.id}; its bins are read from the checkpoint", e)
         throw e
     }
-
-  private final class Offer(target: Int) extends SplitOffer {
-    override val files: WholeFiles = SplitSource.this.files.copy(rows = SplitSource.this.files.rows.of(leaving(target)))
-
-    override def into(dir: File): Unit = SplitSource.this.synchronized {
-      if (!isOpen) throw new Cancelled
-      files.into(dir)
-    }
-  }
 }
 
 private[shipping] object SplitSource {
@@ -89,20 +85,11 @@ private[shipping] object SplitSource {
   private val here = new ConcurrentHashMap[Key, SplitSource]()
 
   /**
-   * The offer of `store` to `target`, if the store is on this executor.
+   * The files with which `target` may begin, if `store` is on this executor. Used by the target's task.
    *
    * @param committed returns the attempt of the source's task that was committed; evaluated only if the store is here
    * @throws java.util.concurrent.TimeoutException or another exception, if the store is here but can't offer its files
    */
-  def offer(order: ShippingOrder, store: StateStoreId, target: Int, timeoutMs: Long)(committed: => String): Option[SplitOffer] =
+  def offer(order: ShippingOrder, store: StateStoreId, target: Int, timeoutMs: Long)(committed: => String): Option[WholeFiles] =
     Option(here.get(Key(order.broadcast, store))).map(_.offerTo(target, committed, timeoutMs))
-}
-
-/** The files with which a new partition begins. Used by the partition's task. */
-private[binshift] trait SplitOffer extends BinnedFileManager.Beginning {
-  def files: WholeFiles
-
-  final override def metadata: RocksDBCheckpointMetadata = files.metadata
-
-  final override def rows: RowsByBin = files.rows
 }

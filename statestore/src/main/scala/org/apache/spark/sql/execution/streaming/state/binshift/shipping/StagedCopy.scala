@@ -4,16 +4,19 @@ import java.io.File
 import java.util.concurrent.TimeUnit
 import java.util.concurrent.locks.ReentrantLock
 
+import scala.util.Using
 import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, Faults}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.CommittedFile
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.NumberedFamily
+import org.apache.spark.sql.execution.streaming.state.binshift.recovery.{Change, CommittedChanges}
+import org.apache.spark.sql.execution.streaming.state.binshift.recovery.CommittedChanges.Families
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRouting, ShippedBin, ShippingOrder}
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowsByBin
 import org.apache.spark.sql.execution.streaming.state.binshift.storage._
-import org.apache.spark.sql.execution.streaming.state.{RecordType, StateStoreId}
+import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.util.Utils
 
 /**
@@ -135,12 +138,12 @@ private[binshift] final class StagedCopy(
   /**
    * Takes in a piece of the shipment, or finishes it. Returns whether anything was done, so that more may be possible.
    *
-   * @param ids ids of the source's versions
+   * @param changes what the source has committed
    */
-  def receive(ids: SourceIds): Boolean = exclusively {
+  def receive(changes: CommittedChanges): Boolean = exclusively {
     state match {
       case Fetching => (isUnpaced || ShippingThreads.mayReceive()) && guarded(fetch())
-      case Fetched if epoch >= order.base => guarded(finishFetching(ids))
+      case Fetched if epoch >= order.base => guarded(finishFetching(changes))
       case _ => false
     }
   }
@@ -180,7 +183,7 @@ private[binshift] final class StagedCopy(
   def takeReady(): Seq[(Seq[Int], TakenCopy)] =
     if (!parts.isAnyReady) Nil
     else soon[Seq[(Seq[Int], TakenCopy)]](Nil) {
-      val isUsable = parts.isAnyReady && guarded(requireCommitted(SourceChanges.idOf(source, order.base, routing,
+      val isUsable = parts.isAnyReady && guarded(requireCommitted(CommittedChanges.idOf(source, order.base, routing,
             arguments))) && (state == Fetching || state == Fetched || state == Staged)
       if (!isUsable) Nil
       else parts.handOverReady { (part, bins) =>
@@ -210,12 +213,10 @@ private[binshift] final class StagedCopy(
   }
 
   /** Calls `consume` for each change of the bins of `step` that the source committed as `ofVersion`. */
-  def foreachChange(ofVersion: Long, step: Int)(
-      consume: (RecordType.Value, NumberedFamily, Array[Byte], Array[Byte]) => Unit): Unit =
-    new SourceChanges(source, arguments, SourceChanges.idOf(source, _, routing, arguments)).foreach(ofVersion) {
-      (kind, native, value) =>
-        if (parts.of(binOf(native)).contains(step)) consume(kind, mapping.hereOf(native), mapping.keyIn(native), value)
-    }
+  def foreachChange(ofVersion: Long, step: Int)(consume: Change => Unit): Unit =
+    Using.resource(new CommittedChanges(source, routing, arguments))(_.reading(
+        ofVersion, ofVersion, CopiedFamilies.orDamaged(theirs))(
+        _.filter(change => parts.of(change.bin).contains(step)).foreach(consume)))
 
   /**
    * Marks the copy as no longer needed, so that nobody continues to read a checkpoint for it. Unlike `close`, doesn't wait for
@@ -268,7 +269,7 @@ private[binshift] final class StagedCopy(
   def failCheckpoint(e: Throwable): Unit = if (state == Reading || state == Fetched) fail(e)
 
   /** Adds the families that the source has at the version that is read. */
-  def beginFamilies(theirs: Seq[NumberedFamily]): Unit = mapping.add(theirs)
+  def beginFamilies(theirs: Families): Unit = mapping.add(theirs.values)
 
   /** Adds a row from the checkpoint. */
   def addStored(part: Int, theirs: NumberedFamily, key: Array[Byte], value: Array[Byte]): Unit = guarded {
@@ -293,16 +294,14 @@ private[binshift] final class StagedCopy(
   /** The bins whose changes the copy needs. */
   def binsHeld: Seq[Int] = parts.binsLeft
 
-  /** The bin of a native key of the source. */
-  def binOf(native: Array[Byte]): Int = mapping.binOf(native)
+  /** The families that the source has. */
+  def theirs: Families = mapping.theirs
 
   /** Takes in a change of one of its bins, from the version after the one that it is equal to. */
-  def accept(kind: RecordType.Value, native: Array[Byte], value: Array[Byte]): Unit = if (state == Staged) guarded {
+  def accept(change: Change): Unit = if (state == Staged) guarded {
     Faults.at("changelog.change", target)
-    val key = mapping.keyIn(native)
-    changes.foreach(_.add(parts.of(binOf(native)).get, kind, mapping.hereOf(native), key, value))
-    // A deleted row has no value.
-    bytes += key.length + Option(value).fold(0)(_.length)
+    changes.foreach(_.add(parts.of(change.bin).get, change, mapping.here(change.family)))
+    bytes += change.bytes
     true
   }
 
@@ -348,8 +347,8 @@ private[binshift] final class StagedCopy(
   }
 
   /** Completes a fetched copy, if it comes from the committed attempt. */
-  private def finishFetching(ids: SourceIds): Boolean = {
-    requireCommitted(ids.of(order.base, epoch))
+  private def finishFetching(committed: CommittedChanges): Boolean = {
+    requireCommitted(committed.id(order.base, epoch))
     val all = files.finish()
     changes = Option.when(order.isAhead)(
       new CopiedChanges(all, files, families.values, arguments, new File(dir, s"changes-${failures.count}")))

@@ -42,7 +42,7 @@ private[binshift] final class BinnedFileManager(
     fileChecksumEnabled, fileChecksumThreadPoolSize) {
 
   @volatile private var binding: Option[BinnedFileManager.Binding] = None
-  private var beginning: Option[BinnedFileManager.Beginning] = None
+  private var beginning: Option[WholeFiles] = None
   private var snapshot = (0L, Option.empty[String])
   /** The thread that commits, and the rows that a snapshot of the commit has. */
   @volatile private var committing = Option.empty[(Thread, RowsByBin)]
@@ -53,7 +53,7 @@ private[binshift] final class BinnedFileManager(
    * Runs `body`, in which Spark loads the store. Instead of the store's own snapshot and changelogs, Spark gets `files` and no
    * changes.
    */
-  def beginningWith[T](files: BinnedFileManager.Beginning)(body: => T): T = {
+  def beginningWith[T](files: WholeFiles)(body: => T): T = {
     beginning = Some(files)
     try body
     finally beginning = None
@@ -113,7 +113,7 @@ private[binshift] final class BinnedFileManager(
    * and the next snapshot uploads all of them.
    */
   private def begin(
-      files: BinnedFileManager.Beginning, localDir: File, mapping: RocksDBFileMapping): RocksDBCheckpointMetadata = {
+      files: WholeFiles, localDir: File, mapping: RocksDBFileMapping): RocksDBCheckpointMetadata = {
     mapping.clear()
     Utils.deleteRecursively(localDir)
     Utils.createDirectory(localDir)
@@ -144,17 +144,6 @@ private[binshift] object BinnedFileManager {
 
     /** The database that is loaded. */
     def database: BinKeyedRocksDB
-  }
-
-  /** Files with which an empty store begins. */
-  trait Beginning {
-    /** Fills an empty directory with the files. */
-    def into(dir: File): Unit
-
-    def metadata: RocksDBCheckpointMetadata
-
-    /** The rows of the bins that stay. */
-    def rows: RowsByBin
   }
 
   /** Takes part in the replay of a changelog. */

@@ -19,7 +19,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowsBy
  * @param families the families, with the numbers that the keys have
  * @param rows     the number of rows of those bins that the other store is to have
  */
-private[binshift] final case class WholeFiles(dir: File, families: Seq[NumberedFamily], rows: RowsByBin) {
+private[binshift] class WholeFiles(dir: File, val families: Seq[NumberedFamily], val rows: RowsByBin) {
 
   def bytes: Long = dir.listFiles.toSeq.map(_.length).sum
 
@@ -41,7 +41,6 @@ private[binshift] final case class WholeFiles(dir: File, families: Seq[NumberedF
       ifAny(numbers.map { case (family, _) => family.name -> family.isInternal }.toMap),
       numbers.map(_._2).maxOption)
   }
-
 }
 
 private[binshift] object WholeFiles {
