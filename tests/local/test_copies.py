@@ -178,11 +178,14 @@ def test_a_snapshot_whose_list_cannot_be_read_does_not_give_way_to_one_of_an_ear
         controller = run.attach()
         home = controller.plan([0] * controller.routing().bins, strategy=Batched(8))
         migration = controller.submit(home)
-        with Fault("export.link", "throw", always=True), Fault("families.read", "throw") as unreadable:
-            with Fault("changelog.change", "count") as changes:
-                epoch = finish(run, migration, epoch)
-                assert unreadable.happened
-                assert changes.count > 0
+        with (
+            Fault("export.link", "throw", always=True),
+            Fault("families.read", "throw") as unreadable,
+            Fault("changelog.change", "count") as changes,
+        ):
+            epoch = finish(run, migration, epoch)
+            assert unreadable.happened
+            assert changes.count > 0
         assert snapshots(run)[there] == since
     run.run(epoch)
     assert_never_migrated(run, query, epoch + 1, tmp_path)
