@@ -89,7 +89,7 @@ class Theme:
     prepared: float = 0.5
     events: Mapping[str, int] = field(
         default_factory=lambda: MappingProxyType(
-            {"cancel": 1, "undo": 2, "lose": 2, "restart": 3, "look": 2, "save": 1, "fault": 4, "nothing": 4}
+            {"cancel": 1, "undo": 2, "lose": 2, "restart": 3, "look": 2, "save": 2, "fault": 4, "nothing": 4}
         )
     )
     points: tuple[str, ...] = POINTS
@@ -225,7 +225,7 @@ CLEANUPS = Theme(
     deltas=(1, 2, 3, 4, 5),
     retained=(1, 2, 3, 4),
     strategies=("AllAtOnce", "AllAtOnce", "Batched", "OnDemand"),
-    events={"undo": 2, "lose": 2, "restart": 3, "look": 5, "save": 4, "fault": 3},
+    events={"undo": 2, "lose": 2, "restart": 3, "look": 5, "save": 6, "fault": 3},
     points=KEEPING,
     held=(),
     failing=("snapshot.upload", "versions.deleted"),
