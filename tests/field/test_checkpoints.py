@@ -56,6 +56,27 @@ def goes_on(query: Driver, partitions: int) -> list[int]:
 
 
 @pytest.mark.parametrize("form", ["1", "2"])
+def test_a_query_goes_on_from_a_fork_of_a_savepoint(driver, place, form):
+    if not place.has_commands:
+        pytest.skip("commands don't read this file system without the library of a Hadoop installation")
+    checkpoint, fork, ids = f"{place.root}/saved-{form}", f"{place.root}/forked-{form}", {FORMAT: form}
+    query = driver(checkpoint, **ids)
+    query("epochs", 3)
+    made = place.binshift("savepoint", "create", checkpoint, "kept", "--json")
+    query("epochs", 3)
+    copy = place.binshift("fork", checkpoint, fork, "--savepoint", "kept", "--json")
+    assert (copy["epoch"], copy["linked"]) == (made["epoch"], 0)
+    version = made["epoch"] + 1
+    assert place.binshift("state", "diff", f"{fork}@{version}", f"{checkpoint}@{version}", "--json") == []
+    assert place.binshift("fsck", fork, "--json") == []
+    query.end()
+    query = driver(fork, **ids)
+    query("epochs", 1)
+    query.assert_exact(2)
+    query.end()
+
+
+@pytest.mark.parametrize("form", ["1", "2"])
 def test_a_query_is_rescaled_stopped_and_started_and_its_checkpoint_is_looked_into_and_given_back(
     driver, place, tmp_path, form
 ):

@@ -4,7 +4,7 @@ import org.apache.spark.sql.binshift.migration.PlannedMigration
 import org.apache.spark.sql.binshift.query.ServedRequests
 import org.apache.spark.sql.binshift.retention.RunEnd
 import org.apache.spark.sql.binshift.statistics.SavedStatistics
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.ControlDir
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ControlDir, Savepoints}
 
 /** The readers of the driver's files, for `TestFuzz`. */
 object TestFuzzFiles {
@@ -17,6 +17,7 @@ object TestFuzzFiles {
           try m.plan.requireFitting()
           catch { case _: IllegalArgumentException => () }
         }
+    case savepoint if savepoint.startsWith("savepoints/") => () => new Savepoints(dir).kept()
     case "served.json" => () => ServedRequests.read(dir)
     case "statistics.json" => () => SavedStatistics.read(dir)
   }
