@@ -22,6 +22,7 @@ import numpy as np
 
 from binshift.control.directory import ControlDir
 from binshift.control.mailbox import Mailbox
+from binshift.control.savepoints import Savepoints
 from binshift.control.uris import shown
 from binshift.errors import PlanError
 from binshift.inspect.decoding.avro import avro_columns
@@ -38,7 +39,7 @@ from binshift.inspect.storage.database import Database, Snapshot
 from binshift.planning.plan import MigrationPlan
 from checkpoints import Writer
 from fuzz.held import Held
-from golden import EPOCH, GOLDEN, OLD, OLD_FILES, PLAN
+from golden import EPOCH, GOLDEN, OLD, OLD_FILES, PLAN, SAVEPOINT
 from unit.test_inspect_files import CODECS, changelog, lz4
 from unsafe_rows import row
 
@@ -297,6 +298,11 @@ def targets() -> dict[str, Target]:
             "the file of a migration",
             golden(PLAN),
             golden_checkpoint("binshift/plans/m-1.json", lambda h: ControlDir(h).migration()),
+        ),
+        "savepoint": Target(
+            "the file of a savepoint",
+            golden(SAVEPOINT),
+            golden_checkpoint(f"binshift/{SAVEPOINT}", lambda h: [s.size for s in Savepoints(h).all()]),
         ),
         "plan": Target(
             "the JSON of a plan",

@@ -19,6 +19,7 @@ from binshift.control.damage import NOT_UNDERSTOOD, plain_name, reason_of
 from binshift.control.files import Files
 from binshift.control.formats import require_format
 from binshift.errors import ConfigurationError, impossible
+from binshift.numbers import is_whole
 
 __all__ = ["KeptFile", "Savepoint", "Savepoints"]
 
@@ -255,4 +256,7 @@ def _inside(path: str) -> str:
 
 
 def _kept_files(files: Sequence[Any]) -> dict[str, KeptFile]:
+    for name, size, changed_ms in files:
+        if not is_whole(size) or not (changed_ms is None or is_whole(changed_ms)):
+            raise ValueError(f"{name!r:.100} has {size!r:.100} bytes, changed at {changed_ms!r:.100}")
     return {plain_name(name): KeptFile(*facts) for name, *facts in files}
