@@ -152,10 +152,10 @@ class Files:
 
     def write(self, path: str, data: bytes) -> None:
         """Writes a small file so that it appears as a whole: readers skip names that begin with a dot."""
-        folder, _, name = path.rpartition("/")
-        hidden = self.path(f"{folder}/.{name}")
+        folder, _, name = self.path(path).rpartition("/")
+        hidden = f"{folder}/.{name}"
         with self.reaching("write", path):
-            self.filesystem.create_dir(self.path(folder), recursive=True)
+            self.filesystem.create_dir(folder, recursive=True)
             with self.filesystem.open_output_stream(hidden) as stream:
                 stream.write(data)
             self.filesystem.move(hidden, self.path(path))
