@@ -137,14 +137,14 @@ def _look(checkpoint: str, output: str, settings: dict[str, str], *, is_asked: b
             return
         require_checkpoint(files)
         there = Files(output)
-        names = {*there.sizes(""), *there.directories("")}
+        is_free = there.is_free(_MARKER)
     except (ConfigurationError, StorageError) as error:
         if isinstance(error, ConfigurationError) and error.condition != "FILE_SYSTEM_UNKNOWN":
             raise
         # Spark may know a file system that pyarrow doesn't, or have other credentials.
         click.echo(f"could not find out whether the query runs; make sure that it does not ({error})", err=True)
         return
-    if names and (_MARKER not in names or "metadata" in names):
+    if not is_free:
         raise ConfigurationError(
             f"the output {there.name} exists and is not empty; name another directory with --output",
             condition="OUTPUT_NOT_EMPTY",

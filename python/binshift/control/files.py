@@ -99,6 +99,15 @@ class Files:
         with self.reaching("list", directory):
             return cast(list[fs.FileInfo], self.filesystem.get_file_info(selector))
 
+    def is_free(self, marker: str) -> bool:
+        """True if a checkpoint may be written to the root.
+
+        Nothing is there, or what somebody has left who was cut short: the file `marker`, and not yet the file
+        `metadata`, which comes last.
+        """
+        names = {*self.sizes(""), *self.directories("")}
+        return not names or (marker in names and "metadata" not in names)
+
     def exists(self, path: str) -> bool:
         """True if a file or directory exists."""
         with self.reaching("look for", path):

@@ -248,6 +248,10 @@ class Facts:
             )
         return entry
 
+    def routing_back_from(self, epoch: int) -> Iterator[RoutingEntry]:
+        """The entries from the one in force at an epoch back to the oldest."""
+        return self._routing.back_from(epoch, self.first_binned_epoch)
+
     def _read_entry(self, path: str) -> RoutingEntry | None:
         name, file = f"binshift/{path}", path.rpartition("/")[2]
         text = self.files.find(name)
@@ -269,7 +273,7 @@ class Facts:
         for file, at in named.items():
             if self._routing.entry(file) is None:
                 yield file, f"is missing, though epoch {at} was run with it"
-        for entry in self._routing.back_from(max(self._logged, default=0), self.first_binned_epoch):
+        for entry in self.routing_back_from(max(self._logged, default=0)):
             before = entry.previous
             if before is not None and self._routing.before(entry) is None and self._routing.is_lost(before):
                 yield before, f"is missing, though the entry of epoch {entry.epoch} follows it"

@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import cast
@@ -21,7 +20,7 @@ from binshift.control.savepoints import KeptFile, Savepoint, Savepoints
 from binshift.errors import ConfigurationError, StateFormatError
 from binshift.inspect.storage.checksums import checksum_names
 from binshift.savepoints.making import create, drop
-from binshift.savepoints.needed import THREADS, ListedOnce, kept_file
+from binshift.savepoints.needed import ListedOnce, in_parallel, kept_file
 
 __all__ = ["Copy", "export_to", "fork"]
 
@@ -133,8 +132,7 @@ class _Copying:
         state, small = dict(self._state()), self._savepoint.copies
         self._make_folders({path.rpartition("/")[0] for path in (*state, *small)})
         self._copy_small([p for p in small if p.startswith(_FIRST)], verifies=verifies)
-        with ThreadPoolExecutor(THREADS) as pool:
-            linked = sum(pool.map(lambda path: self._bring(path, verifies=verifies), state))
+        linked = sum(in_parallel(lambda path: self._bring(path, verifies=verifies), state))
         self._copy_small([p for p in small if not p.startswith((*_FIRST, *_LAST))], verifies=verifies)
         self._copy_small([p for p in small if p.startswith(_LAST[0])], verifies=verifies)
         if id_ is None:
@@ -147,20 +145,19 @@ class _Copying:
 
     def _clear(self) -> None:
         """Leaves nothing in the target but the marker: what a copy has linked must not be written over."""
-        names = {*self._target.sizes(""), *self._target.directories("")}
-        if names and (_MARKER not in names or "metadata" in names):
+        if not self._target.is_free(_MARKER):
             raise ConfigurationError(
                 f"the target {self._target.name} exists and is not empty; name another directory",
                 condition="OUTPUT_NOT_EMPTY",
                 output=self._target.name,
             )
         self._target.write(_MARKER, json.dumps({"savepoint": self._savepoint.name}).encode())
-        for name in names - {_MARKER}:
+        for name in self._target.directories(""):
             with self._target.reaching("delete", name):
-                if name in self._target.directories(""):
-                    self._target.filesystem.delete_dir(self._target.path(name))
-                else:
-                    self._target.filesystem.delete_file(self._target.path(name))
+                self._target.filesystem.delete_dir(self._target.path(name))
+        for name in self._target.sizes("").keys() - {_MARKER}:
+            with self._target.reaching("delete", name):
+                self._target.filesystem.delete_file(self._target.path(name))
 
     def _state(self) -> Iterator[tuple[str, KeptFile]]:
         """The paths of files of state, with the checksums beside them."""
@@ -192,9 +189,7 @@ class _Copying:
         def copy(path: str) -> None:
             self._stream(f"{self._savepoint.folder}/{path}", path, verifies=verifies)
 
-        with ThreadPoolExecutor(THREADS) as pool:
-            for done in [pool.submit(copy, path) for path in paths]:
-                done.result()
+        in_parallel(copy, paths)
 
     def _bring(self, path: str, *, verifies: bool) -> bool:
         """Brings a file of state into the target; returns whether it shares its bytes with the original."""

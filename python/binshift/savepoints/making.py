@@ -5,17 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from binshift.arguments import checked
 from binshift.control.directory import ControlDir, open_directory
 from binshift.control.files import Files
-from binshift.control.routing_log import RoutingLog
 from binshift.control.savepoints import Savepoint, Savepoints
 from binshift.errors import ConfigurationError, StateFormatError, StorageError
-from binshift.inspect.facts import Facts
-from binshift.savepoints.needed import THREADS, ListedOnce, Needed
+from binshift.savepoints.needed import ListedOnce, Needed, in_parallel
 
 __all__ = ["create", "drop", "get", "of"]
 
@@ -135,10 +132,8 @@ def _finished(files: Files, there: Savepoints, begun: Savepoint) -> Savepoint:
     started = time.monotonic(), time.time()
     once = ListedOnce(files)
     needed = Needed(once, begun.version)
-    copies = _copies(once, begun, needed.oldest)
-    with ThreadPoolExecutor(THREADS) as pool:
-        for done in [pool.submit(_copy, once, path, f"{begun.folder}/{path}") for path in copies]:
-            done.result()
+    copies = _copies(once, begun, needed)
+    in_parallel(lambda path: once.write(f"{begun.folder}/{path}", once.read(path)), copies)
     finished = there.finish(begun, needed.files(), copies)
     if max(time.monotonic() - started[0], time.time() - started[1]) > _MOST_SECONDS:
         there.delete(finished)
@@ -150,10 +145,10 @@ def _finished(files: Files, there: Savepoints, begun: Savepoint) -> Savepoint:
     return finished
 
 
-def _copies(files: ListedOnce, savepoint: Savepoint, oldest: int) -> list[str]:
+def _copies(files: ListedOnce, savepoint: Savepoint, needed: Needed) -> list[str]:
     """The files to be copied: all but those of versions, because they are purged, or written over."""
     epoch = savepoint.epoch
-    paths = [*_logs(files, epoch), "metadata", *files.below("sources"), *_control_files(files, epoch, oldest)]
+    paths = [*_logs(files, epoch), "metadata", *files.below("sources"), *_control_files(files, epoch, needed)]
     for operator in files.directories("state"):
         paths += [p for p in _descriptions(files, f"state/{operator}") if not _is_later(p, epoch)]
     # Checksums of Hadoop's, which a reader can do without, and what somebody is just writing.
@@ -172,10 +167,6 @@ def _logs(files: Files, epoch: int) -> list[str]:
             file=f"offsets/{before}",
         )
     return [f"{log}/{e}" for log, numbers in there.items() for e in (before, epoch) if e in numbers]
-
-
-def _copy(files: Files, path: str, to: str) -> None:
-    files.write(to, files.read(path))
 
 
 def _descriptions(files: Files, operator: str) -> Iterator[str]:
@@ -202,20 +193,18 @@ def _is_later(path: str, epoch: int) -> bool:
     return folder.endswith("/_metadata/v2") and name.isdigit() and int(name) > epoch
 
 
-def _control_files(files: Files, epoch: int, oldest: int) -> list[str]:
+def _control_files(files: Files, epoch: int, needed: Needed) -> list[str]:
     """The files in `binshift/` by which the state of an epoch is found.
 
     Migrations and requests belong to the query. Claims of runs name the tables of their first epochs.
     """
-    facts = Facts(files)
     names = ["layout.json"]
-    log = RoutingLog(files, facts._read_entry)
-    for entry in log.back_from(epoch, facts.first_binned_epoch):
+    for entry in needed.facts.routing_back_from(epoch):
         names.append(f"routing/{entry.file}")
-        if entry.epoch < oldest:
+        if entry.epoch < needed.oldest:
             break
     names += [f"runs/{n}" for n in files.numbers("binshift/runs")]
-    names += [f"ids/{n}" for n in files.numbers("binshift/ids") if oldest <= n <= epoch + 1]
+    names += [f"ids/{n}" for n in files.numbers("binshift/ids") if needed.oldest <= n <= epoch + 1]
     names += [f"changed_keys/{n}" for n in files.numbers("binshift/changed_keys")]
     there = files.sizes("binshift")
     names += [n for n in ("statistics.json", "runs.json") if n in there]

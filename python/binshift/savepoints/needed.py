@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
+from typing import TypeVar
 
 from pyarrow import fs
 
@@ -19,10 +20,12 @@ from binshift.inspect.facts import Facts
 from binshift.inspect.storage.database import Snapshot
 from binshift.inspect.storage.partition import Bins, Partitions, Place
 
-__all__ = ["THREADS", "ListedOnce", "Needed", "kept_file"]
+__all__ = ["ListedOnce", "Needed", "in_parallel", "kept_file"]
 
 #: How many requests to a store are made at the same time.
-THREADS = 32
+_THREADS = 32
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 
 
 class ListedOnce(Files):
@@ -59,7 +62,8 @@ class Needed:
 
     def __init__(self, files: ListedOnce, version: int) -> None:
         self._files = files
-        self._facts = Facts(files)
+        #: What it has read of the checkpoint.
+        self.facts = Facts(files)
         self._lock = Lock()
         self._seen: set[tuple[str, int, Bins | None]] = set()
         self._names: dict[str, set[str]] = {}
@@ -67,22 +71,20 @@ class Needed:
         self.oldest = version
         self._scratch = Path(tempfile.mkdtemp(prefix="binshift-savepoint-"))
         try:
-            self._partitions = Partitions(self._facts, self._scratch)
+            self._partitions = Partitions(self.facts, self._scratch)
             places = [
                 Place(operator, store, partition)
-                for operator in self._facts.operators(version)
+                for operator in self.facts.operators(version)
                 for store in operator.stores
-                for partition in self._facts.partitions(operator, version)
+                for partition in self.facts.partitions(operator, version)
             ]
-            with ThreadPoolExecutor(THREADS) as pool:
-                for done in [pool.submit(self._add, [(place, version, None)]) for place in places]:
-                    done.result()
+            in_parallel(lambda place: self._add([(place, version, None)]), places)
         finally:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
     def files(self) -> Mapping[str, Mapping[str, KeptFile]]:
         """The files by directory and name, with what the listing says of them."""
-        return {d: {n: self._kept(d, n) for n in names} for d, names in self._names.items()}
+        return {d: self._kept(d, names) for d, names in self._names.items()}
 
     def _add(self, wanted: list[tuple[Place, int, Bins | None]]) -> None:
         """Adds what is read for places at versions, and of the places from which their bins came."""
@@ -115,15 +117,22 @@ class Needed:
         with self._lock:
             self._names.setdefault(directory, set()).update(names)
 
-    def _kept(self, directory: str, name: str) -> KeptFile:
-        info = self._files.infos(directory).get(name)
-        if info is None:
-            raise StateFormatError(
-                f"{directory}/{name} is missing from {self._files.name}; restore it from a copy",
-                condition="FILE_MISSING",
-                file=f"{directory}/{name}",
-            )
-        return kept_file(info)
+    def _kept(self, directory: str, names: Iterable[str]) -> Mapping[str, KeptFile]:
+        there = self._files.infos(directory)
+        for name in names:
+            if name not in there:
+                raise StateFormatError(
+                    f"{directory}/{name} is missing from {self._files.name}; restore it from a copy",
+                    condition="FILE_MISSING",
+                    file=f"{directory}/{name}",
+                )
+        return {name: kept_file(there[name]) for name in names}
+
+
+def in_parallel(do: Callable[[_T], _R], of: Iterable[_T]) -> list[_R]:
+    """What a function returns for each of some things; raises what it raises for the first."""
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return list(pool.map(do, of))
 
 
 def kept_file(info: fs.FileInfo) -> KeptFile:
