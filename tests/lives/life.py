@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from chaos.life import DRAWN
 from lives.events import Cancel, Change, Epochs, Event, Fault, Look, Lose, Restart, RollBack, Save
-from lives.themes import THEMES
+from lives.themes import THEMES, TURNS
 from local.settings import AVRO, JOIN_4, MIN_DELTAS, ONE_EPOCH, STORE
 
 __all__ = ["EPOCHS", "Life"]
@@ -54,12 +54,15 @@ class Life:
         return int(self.conf.get(RETAINED, "20"))
 
     @staticmethod
+    def theme_of(seed: str) -> str:
+        """The name of its theme. The themes of a run take turns."""
+        run, _, index = seed.rpartition("-")
+        return random.Random(run).sample(TURNS, len(TURNS))[int(index) % len(TURNS)]
+
+    @staticmethod
     def of(seed: str) -> Life:
         """Draws a life. Its seed is that of a run, a dash, and the index of the life."""
-        rng = random.Random(seed)
-        # The themes of a run take turns.
-        run, _, index = seed.rpartition("-")
-        theme = random.Random(run).sample(THEMES, len(THEMES))[int(index) % len(THEMES)]
+        rng, theme = random.Random(seed), THEMES[Life.theme_of(seed)]
         operator = rng.choice(theme.operators)
         settings = [name for name in DRAWN if rng.random() < theme.odds.get(name, 0.15)]
         settings += ["avro"] * (operator.startswith("tws") and rng.random() < 0.25)

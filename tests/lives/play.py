@@ -329,6 +329,7 @@ class _Player:
             "OnDemand": OnDemand(),
         }
         strategy: Any = chosen[event.strategy]
+        self._end_migration(rng.randint(1, 4))
         try:
             controller = self.run.attach()
             limit: dict[str, Any] = {}
@@ -339,7 +340,7 @@ class _Player:
             else:
                 table = controller.routing()
                 target: Any = event.to
-                if event.to in ("owners", "few"):
+                if event.to in ("owners", "few", table.partitions):
                     target = _other_owners(rng, table, event.to == "few")
                 plan = controller.plan(target, strategy=strategy, prepare=event.prepare)
                 controller.submit(plan, prepare=event.prepare, **limit)
@@ -347,6 +348,16 @@ class _Player:
         except binshift.BinshiftError:
             # One is under way, nothing is to move, or the query is just failing, which is seen elsewhere.
             self.counts["refused"] += 1
+
+    def _end_migration(self, epochs: int) -> None:
+        """Gives a migration that is under way some more epochs, and then cancels it."""
+        for last in [False] * epochs + [True]:
+            with contextlib.suppress(binshift.BinshiftError):
+                if (migration := self.run.attach().migration()) is None:
+                    return
+                if last:
+                    migration.cancel()
+            self.do(Epochs(1))
 
     def _arm(self, fault: Fault) -> None:
         # If tasks clean up, and that fails, the error is so long that the stream's thread overflows in Spark's
