@@ -23,7 +23,7 @@ FORGETTING = ("tumbling-append", "session-fixed", "dedup-watermark", "join-inner
 ORDERED = ("join-inner", "join-full", *[MOST_KINDS] * 2)
 #: Operators that start no Python processes, which take most of an epoch's time.
 QUICK = (*(o for o in OPERATORS if o not in ("pandas-with-state", "tws-rows")), *[MOST_KINDS] * 2)
-#: Operators that look up state by the keys of their rows, so that rows come on demand, mostly; the others wait for bins.
+#: Mostly operators that look up state by the keys of their rows, so that rows come on demand.
 BY_KEY = (*["count", "dedup-watermark", "jvm-with-state"] * 2, "join-inner", "session-fixed", MOST_KINDS)
 #: Operators that are quick with many rows, and get new ones in each epoch.
 LARGE = ("tumbling-append", "dedup-watermark")
