@@ -6,12 +6,24 @@ import random
 from dataclasses import dataclass
 
 from chaos.life import DRAWN
-from lives.events import Cancel, Change, Epochs, Event, Fault, Look, Lose, Restart, RollBack, Save
+from lives.events import Cancel, Change, Epochs, Event, Fault, Look, Lose, Restart, RollBack, Save, TakeOver
 from lives.themes import THEMES, TURNS
 from local.settings import AVRO, JOIN_4, MIN_DELTAS, ONE_EPOCH, STORE
 
 __all__ = ["EPOCHS", "Life"]
-__all__ += ["Cancel", "Change", "Epochs", "Event", "Fault", "Look", "Lose", "Restart", "RollBack", "Save"]
+__all__ += [
+    "Cancel",
+    "Change",
+    "Epochs",
+    "Event",
+    "Fault",
+    "Look",
+    "Lose",
+    "Restart",
+    "RollBack",
+    "Save",
+    "TakeOver",
+]
 BINSHIFT = STORE + "binshift."
 RETAINED = "spark.sql.streaming.minBatchesToRetain"
 #: Each life comes to its end after so many epochs; some of them may have run more than once.
@@ -70,8 +82,9 @@ class Life:
         retained = rng.choice(theme.retained)
         deltas = rng.choice(theme.deltas)
         settings += [f"retained-{retained}"] * (retained < 20) + [f"deltas-{deltas}"] * (deltas < 10)
-        # A first epoch that is not disturbed, since there is nothing to move before it.
-        events: list[Event] = [Epochs(1)]
+        # First epochs that are not disturbed, since there is nothing to move before them.
+        is_taken_over = rng.random() < 0.15
+        events: list[Event] = [Epochs(rng.randint(1, 4)), TakeOver()] if is_taken_over else [Epochs(1)]
         while sum(e.n for e in events if isinstance(e, Epochs)) < EPOCHS - 2:
             events += theme.round(rng, retained)
         return Life(operator, rng.randint(1, 4), rng.choice(theme.rows), tuple(settings), tuple(events))
