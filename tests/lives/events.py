@@ -14,6 +14,11 @@ class Epochs:
 
 
 @dataclass(frozen=True)
+class TakeOver:
+    """Spark's own provider ran all epochs before; from here on, binshift does."""
+
+
+@dataclass(frozen=True)
 class Change:
     """A migration is submitted, unless one is under way.
 
@@ -82,4 +87,4 @@ class Fault:
     epochs: int = 0
 
 
-Event = Epochs | Change | Cancel | RollBack | Lose | Restart | Look | Save | Fault
+Event = Epochs | TakeOver | Change | Cancel | RollBack | Lose | Restart | Look | Save | Fault

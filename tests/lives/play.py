@@ -18,12 +18,26 @@ import binshift
 import binshift.inspect as reading
 from binshift import AllAtOnce, Batched, Fluid, Migration, OnDemand, RoutingTable, savepoints
 from binshift.inspect.tools.fsck import Severity, fsck
-from binshift.session import PROVIDER
+from binshift.session import PROVIDER, PROVIDER_KEY
 from chaos.life import committed
 from chaos.winding import forget_from
-from harness import StreamRun, end_maintenance
+from harness import STOCK, StreamRun, end_maintenance
 from lives.armed import Armed
-from lives.life import EPOCHS, Cancel, Change, Epochs, Event, Fault, Life, Look, Lose, Restart, RollBack, Save
+from lives.life import (
+    EPOCHS,
+    Cancel,
+    Change,
+    Epochs,
+    Event,
+    Fault,
+    Life,
+    Look,
+    Lose,
+    Restart,
+    RollBack,
+    Save,
+    TakeOver,
+)
 from lives.oracle import Oracles, Variants, input_of, rows_of, state_of
 from local.queries import QUERIES
 from traces.by_hand import wound_back
@@ -80,7 +94,8 @@ class _Player:
         self.life, self.oracles = life, oracles
         self.variants: Variants = (0,) * EPOCHS
         query = QUERIES[life.operator]
-        self.run = StreamRun(spark, root, query.build, query.mode, PROVIDER, life.conf)
+        provider = STOCK if TakeOver() in life.events else PROVIDER
+        self.run = StreamRun(spark, root, query.build, query.mode, provider, life.conf)
         self.stores = getattr(spark._jvm.org.apache.spark.sql.execution.streaming.state, "StateStore$")
         self.faults = Armed()
         self.counts = {
@@ -107,12 +122,15 @@ class _Player:
             case Epochs(n):
                 for _ in range(min(n, EPOCHS - 1 - committed(self.run.root))):
                     self._epoch()
+            case TakeOver():
+                self.run.stop()
+                end_maintenance(self.run.spark)
+                self.run.spark.conf.set(PROVIDER_KEY, PROVIDER)
+                self._start()
             case Change():
                 self._change(event)
             case Cancel():
-                with contextlib.suppress(binshift.BinshiftError):
-                    if (migration := self.run.attach().migration()) is not None:
-                        migration.cancel()
+                self._cancel()
             case RollBack():
                 with contextlib.suppress(binshift.BinshiftError):
                     self._roll_back()
@@ -329,6 +347,7 @@ class _Player:
             "OnDemand": OnDemand(),
         }
         strategy: Any = chosen[event.strategy]
+        self._end_migration(rng.randint(1, 4))
         try:
             controller = self.run.attach()
             limit: dict[str, Any] = {}
@@ -339,7 +358,7 @@ class _Player:
             else:
                 table = controller.routing()
                 target: Any = event.to
-                if event.to in ("owners", "few"):
+                if event.to in ("owners", "few", table.partitions):
                     target = _other_owners(rng, table, event.to == "few")
                 plan = controller.plan(target, strategy=strategy, prepare=event.prepare)
                 controller.submit(plan, prepare=event.prepare, **limit)
@@ -347,6 +366,21 @@ class _Player:
         except binshift.BinshiftError:
             # One is under way, nothing is to move, or the query is just failing, which is seen elsewhere.
             self.counts["refused"] += 1
+
+    def _end_migration(self, epochs: int) -> None:
+        """Gives a migration that is under way some more epochs, and then cancels it."""
+        for _ in range(epochs):
+            with contextlib.suppress(binshift.BinshiftError):
+                if self.run.attach().migration() is None:
+                    return
+            self.do(Epochs(1))
+        self._cancel()
+        self.do(Epochs(1))
+
+    def _cancel(self) -> None:
+        with contextlib.suppress(binshift.BinshiftError):
+            if (migration := self.run.attach().migration()) is not None:
+                migration.cancel()
 
     def _arm(self, fault: Fault) -> None:
         # If tasks clean up, and that fails, the error is so long that the stream's thread overflows in Spark's
