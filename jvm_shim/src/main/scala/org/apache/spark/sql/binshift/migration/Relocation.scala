@@ -22,6 +22,7 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
  * that counts. Partitions whose executor is lost get another one before their next tasks begin, because a task would wait in vain for
  * the lost one.
  *
+ * @param isLost    whether the checkpoint is known to lack files of a partition, which then has to stay where its state is
  * @param standbyOf the executors that have the files of a partition
  * @param maxEpochs for how many epochs a partition is asked to move, unless its executor is drained
  * @param evacuates whether executors that Spark decommissions are drained
@@ -30,8 +31,8 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
  *                  the batch ends.
  */
 private[binshift] final class Relocation(
-    query: MicroBatchExecution, run: RunState, maxEpochs: Int, evacuates: Boolean, standbyOf: Int => Seq[String],
-    isRealTime: Boolean) extends Logging {
+    query: MicroBatchExecution, run: RunState, maxEpochs: Int, evacuates: Boolean, isLost: Int => Boolean,
+    standbyOf: Int => Seq[String], isRealTime: Boolean) extends Logging {
   import Relocation._
 
   private val session = query.sparkSession
@@ -212,10 +213,13 @@ private[binshift] final class Relocation(
     logWarning(s"query ${query.id}: partitions ${places.keys.toSeq.sorted.mkString(", ")} were wanted on executors " +
       s"${places.values.map(_.executor).toSeq.distinct.sorted.mkString(", ")} for $maxEpochs epochs, and Spark runs them $where")
 
-  /** True if a partition should move now: it has run, and its files or the partition itself have arrived, or its old executor is gone. */
+  /**
+   * True if a partition should move now: it has run and can be rebuilt, and its files or the partition itself have arrived, or its old
+   * executor is gone.
+   */
   private def isDue(partition: Int, place: WantedPlace, ready: Set[(Int, String)], executors: Executors): Boolean = {
     val now = placesOf(partition)
-    now.nonEmpty && (now == Set(place.executor) || ready((partition, place.executor)) ||
+    now.nonEmpty && (now == Set(place.executor) || ready((partition, place.executor)) && !isLost(partition) ||
       !now.exists(executors.live.contains))
   }
 

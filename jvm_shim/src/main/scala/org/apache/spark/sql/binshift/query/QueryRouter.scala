@@ -50,7 +50,8 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   val place: RunPlace = new RunPlace(query, run, dir, protocol)
   private val housekeeping = new Housekeeping(query, run, dir, entries, conf.entriesToRetain)
   val relocation: Relocation = new Relocation(
-    query, run, conf.maxEpochsToWait, conf.evacuates, p => standbys.toSeq.flatMap(_.of(p)), protocol.isRealTime)
+    query, run, conf.maxEpochsToWait, conf.evacuates, housekeeping.sources.isLost, p => standbys.toSeq.flatMap(_.of(p)),
+    protocol.isRealTime)
   val standbys: Option[Standbys] = Option.when(conf.standbys > 0 && Standbys.arePossible(query, protocol.isRealTime))(
     new Standbys(query, conf.standbys, conf.standby, () => relocation.leaving, run.now.hasState(_, _)))
   val ownExecutors: OwnExecutors = new OwnExecutors(

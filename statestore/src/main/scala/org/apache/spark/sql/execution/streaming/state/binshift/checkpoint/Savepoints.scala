@@ -26,13 +26,20 @@ private[sql] final class Savepoints(dir: ControlDir) extends Logging {
   private val read = new ConcurrentHashMap[String, Savepoint]
   @volatile private var last = KeptFiles(dir.checkpoint, Nil)
 
-  /** What had to stay at the last look. Makes no request. */
-  def lastKept: KeptFiles = last
-
   /**
-   * The files that have to stay. Makes one request, and one for each savepoint that it hasn't read before. Call it after the decision
-   * what to delete.
+   * Has `decide` say what to delete, looks for savepoints afterwards, and returns the decision together with the files that stay in
+   * spite of it. `None` if nothing may be deleted.
+   *
+   * @param decide gets the files that had to stay at the last look. It needn't count them, because they stay this time, too, even if
+   *               their savepoint was dropped in between.
    */
+  def sparing[T](decide: (Path => Boolean) => Option[T]): Option[(T, Path => Boolean)] = {
+    val before = last
+    for (decision <- decide(before.contains); now = kept() if !now.isEverything)
+      yield (decision, file => before.contains(file) || now.contains(file))
+  }
+
+  /** The files that have to stay. Makes one request, and one for each savepoint that it hasn't read before. */
   def kept(): KeptFiles = {
     val now = KeptFiles(dir.checkpoint, there().map(_.files))
     last = now

@@ -10,15 +10,17 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.Owners
 
 /**
  * Checks whether partitions can be rebuilt from the files in the checkpoint. It makes the [[RecoveryPlan]] by which a recovery
- * would go, and looks for each file of that plan, including all files of which a snapshot consists.
+ * would go, and looks for each file of that plan, including all files of which a snapshot consists, and the snapshots that only say
+ * which column families a changelog has.
  *
  * A cleanup may delete files during the check. So a missing file has to be confirmed (`RecoveryCheck.confirmed`).
  *
  * Thread-safe. It lists each store once, and reads the list of files of each snapshot that is a base.
  *
- * @param version a committed version, which was the newest one when the check began
+ * @param version     a committed version, which was the newest one when the check began
+ * @param hasFamilies whether the stores have column families
  */
-private[sql] final class RecoveryCheck(files: RetainedVersions.Files, version: Long) {
+private[sql] final class RecoveryCheck(files: RetainedVersions.Files, version: Long, hasFamilies: Boolean) {
   private val owners = files.owners(version)
   private val table = owners.table(owners.at(version))
   private val stores = new ConcurrentHashMap[Int, Store]()
@@ -39,10 +41,12 @@ private[sql] final class RecoveryCheck(files: RetainedVersions.Files, version: L
         // Spark loads the store from its newest snapshot, wherever its bins come from, or from the start if there is none.
         val base = store(partition).newest(version)
         val plan = RecoveryPlan.of(bins, partition, version, owners, store(_).newest(_))
+        val numbered = if (hasFamilies) plan.foreign(partition, Some(base.getOrElse(0L))).keysIterator else Iterator.empty
         val bases = (plan.bases.keySet ++ base.map(Snapshot(partition, _))).iterator
         val stretches = (plan.stretches.keySet + Stretch(partition, base.getOrElse(0L) + 1, version)).iterator
         (stretches.flatMap(s => store(s.partition).lacking(s.first, s.last)) ++
           bases.flatMap(s => store(s.partition).lackingOf(s.version)) ++
+          numbered.flatMap(s => store(s.partition).lackingFamilies(s.first)) ++
           store(partition).lackingFor(version)).nextOption()
       } catch {
         case e: BinshiftException => Some(e.detail)
@@ -62,6 +66,8 @@ private[sql] final class RecoveryCheck(files: RetainedVersions.Files, version: L
     def lacking(first: Long, last: Long): Option[String] = synchronized(committed.lacking(first, last)).map(lost)
 
     def lackingOf(snapshot: Long): Option[String] = synchronized(committed.lackingOf(snapshot)).map(lost)
+
+    def lackingFamilies(at: Long): Option[String] = synchronized(committed.lackingFamilies(at)).map(lost)
 
     def lackingFor(load: Long): Option[String] = synchronized(committed.lackingFor(load)).map(lost)
 
@@ -131,6 +137,12 @@ private[recovery] final class CommittedFiles(
   /** A missing file of `snapshot`, which `newest` has returned. */
   def lackingOf(snapshot: Long): Option[String] =
     file(snapshot, VersionFile.Snapshot).fold(Some(_), files.absent(partition, _).headOption)
+
+  /** A snapshot without which nobody knows the column families of the changelog of `version`, which is there. */
+  def lackingFamilies(version: Long): Option[String] = {
+    know(version)
+    Option.unless(snapshots.connected(version).hasNext)(s"a snapshot that says which column families version $version had,")
+  }
 
   /**
    * A snapshot without which Spark doesn't load the store at `version`, for which `newest` was asked before.
