@@ -82,12 +82,12 @@ class Rewriting:
         change = self._change_of(path)
         if change is None:
             return data
-        # Relies on Spark: the first line of its files is a version, and the second or last is JSON.
-        *head, text = data.split(b"\n", 1) if not path.startswith("binshift/") else [data]
         with understood(f"{self._source.name}/{path}"):
+            # Relies on Spark: the first line of its files is a version, and the rest is JSON.
+            head, text = (b"", data) if path.startswith("binshift/") else data.split(b"\n", 1)
             before = json.loads(text or b"{}")
             after = change(before)
-        return data if after == before else b"\n".join([*head, json.dumps(after).encode()])
+        return data if after == before else (head + b"\n" if head else b"") + json.dumps(after).encode()
 
     def _change_of(self, path: str) -> Callable[[Any], Any] | None:
         if (match := _STATE.fullmatch(path)) and match[2].startswith("_metadata/"):
