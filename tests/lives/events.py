@@ -71,7 +71,12 @@ class Look:
 
 @dataclass(frozen=True)
 class Save:
-    """A savepoint is made. At the end of the life, a fork of it has the state of its epoch."""
+    """A savepoint is made of an epoch that is retained, by the driver or another process.
+
+    At the end of the life, a fork of it has the state of its epoch.
+    """
+
+    chance: int
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,9 @@ from typing import Any
 import binshift
 import binshift.inspect as reading
 from binshift import AllAtOnce, Batched, Fluid, Migration, OnDemand, RoutingTable, savepoints
+from binshift.control.files import Files
 from binshift.inspect.tools.fsck import Severity, fsck
+from binshift.savepoints.retained import retained_epochs
 from binshift.session import PROVIDER, PROVIDER_KEY
 from chaos.life import committed
 from chaos.winding import forget_from
@@ -108,8 +110,8 @@ class _Player:
             "failures": 0,
         }
         self.fed = 0
-        #: The epochs of savepoints, with the input that they had.
-        self.saved: dict[int, Variants] = {}
+        #: The epochs of savepoints, with their names and the input that they had.
+        self.saved: dict[int, tuple[str, Variants]] = {}
         self.compared: dict[int, list[Any]] = {}
         self.uncounted = UNCOUNTED
         self.tasks = spark._jvm.binshift.tests.TestTasks
@@ -139,8 +141,8 @@ class _Player:
                 getattr(self.stores, "MODULE$").unloadAll()
             case Restart():
                 self._restart(event)
-            case Save():
-                self._save()
+            case Save(chance):
+                self._save(chance)
             case Look(chance):
                 if (last := committed(self.run.root)) >= 0:
                     self._compare_state(last - chance % min(self.life.retained, last + 1))
@@ -173,28 +175,36 @@ class _Player:
             raise WrongError(f"fsck: {damage[:3]}")
         return verdict
 
-    def _save(self) -> None:
-        last = committed(self.run.root)
-        if last < 0 or last in self.saved:
+    def _save(self, chance: int) -> None:
+        there = retained_epochs(Files(self.run.checkpoint))
+        if not there:
+            return
+        # Each second one is made of the newest epoch by the driver.
+        epoch = None if chance % 2 else there[-1 - chance // 2 % len(there)]
+        name = f"saved-{self.counts['savepoints']}"
+        if (there[-1] if epoch is None else epoch) in self.saved:
             return
         try:
-            made = savepoints.create(self.run.checkpoint, f"at-{last}")
+            if epoch is None and self.run.query.isActive:
+                made = self.run.attach().savepoint(name)
+            else:
+                made = savepoints.create(self.run.checkpoint, name, epoch=epoch)
         except binshift.BinshiftError as error:
-            raise WrongError(f"no savepoint can be made: {error}") from error
+            raise WrongError(f"no savepoint of {epoch or there} can be made: {error}") from error
         self.counts["savepoints"] += 1
-        self.saved[made.epoch] = self.variants
+        self.saved[made.epoch] = name, self.variants
 
     def _drop_from(self, epoch: int) -> None:
         """Under format 1, a query that was wound back past a savepoint would not start."""
         for saved in [e for e in self.saved if e >= epoch and "format-2" not in self.life.settings]:
-            savepoints.drop(self.run.checkpoint, f"at-{saved}")
+            savepoints.drop(self.run.checkpoint, self.saved[saved][0])
             del self.saved[saved]
 
     def _compare_forks(self) -> None:
-        for epoch, variants in self.saved.items():
+        for epoch, (name, variants) in self.saved.items():
             fork = copy.copy(self.run)
             fork.checkpoint = self.run.root / f"fork-{epoch}"
-            savepoints.fork(self.run.checkpoint, fork.checkpoint, savepoint=f"at-{epoch}")
+            savepoints.fork(self.run.checkpoint, fork.checkpoint, savepoint=name)
             self._compare_state(epoch, fork, variants)
 
     def _compare_state(

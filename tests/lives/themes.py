@@ -117,7 +117,7 @@ class Theme:
                 case "remade" if retained > 1:
                     events += _remade(rng, retained)
                 case "save":
-                    events.append(Save())
+                    events.append(Save(rng.randrange(1000)))
                 case "look":
                     events.append(Look(rng.randrange(1000)))
         return events + [Epochs(1)] * (rng.random() < 0.5)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from binshift import AllAtOnce, RoutingTable, savepoints
+from binshift import AllAtOnce, savepoints
 from binshift.session import PROVIDER
 from harness import end_maintenance
 from local.migrations import finish
@@ -21,16 +21,15 @@ def test_bins_that_were_elsewhere_for_a_few_epochs_can_be_forked_at_any_time(str
     run = new(stream, "join-inner", PROVIDER, conf).start()
     run.run(*range(EVERY + 1))
     controller = run.attach()
-    home = controller.routing()
-    away = RoutingTable([visited] * home.bins, 2)
+    home = list(controller.routing().assignment)
+    # One bin stays, so that both partitions do.
+    stays = home.index(1 - visited)
+    away = [owner if b == stays else visited for b, owner in enumerate(home)]
     epoch = EVERY + 1
     for target in (away, home):
-        migration = controller.rescale(target.assignment, strategy=AllAtOnce(), prepare=False)
-        while not migration.status.is_over:
-            run.run(epoch)
-            epoch += 1
-        run.run(epoch)
-        epoch += 1
+        migration = controller.rescale(target, strategy=AllAtOnce(), prepare=False)
+        epoch = finish(run, migration, epoch) + 1
+        run.run(epoch - 1)
     saved = {}
     # Meanwhile, each of the partitions makes a snapshot, but not at the same version.
     for _ in range(EVERY):
@@ -38,7 +37,7 @@ def test_bins_that_were_elsewhere_for_a_few_epochs_can_be_forked_at_any_time(str
         saved[f"at-{epoch - 1}"] = run.states(query.state)
         run.run(epoch)
         epoch += 1
-    finish(run)
+    run.stop()
     end_maintenance(run.spark)
     for name, states in saved.items():
         fork = stream(run.build, f"fork-{name}", mode=run.mode, conf=run.conf)

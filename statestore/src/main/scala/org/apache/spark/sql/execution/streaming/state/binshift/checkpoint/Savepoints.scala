@@ -46,8 +46,14 @@ private[sql] final class Savepoints(dir: ControlDir) extends Logging {
     now
   }
 
+  /** The names of all savepoints, also of those that are being made. */
+  def names: Seq[String] = there().map(_.name)
+
   /** A savepoint of an epoch from `epoch` on. */
   def ofEpochSince(epoch: Long): Option[Savepoint] = there().find(_.epoch >= epoch)
+
+  private def isGivenUp(savepoint: Savepoint, changedMs: Long): Boolean =
+    savepoint.isUnfinished && System.currentTimeMillis() - changedMs > UnfinishedMs
 
   private def there(): Seq[Savepoint] = {
     val listed = dir.jsonFilesWithTimes(Dir)
@@ -55,21 +61,18 @@ private[sql] final class Savepoints(dir: ControlDir) extends Logging {
     listed.map { case (id, changedMs) =>
       val found = Option(read.get(id)).orElse(dir.decoded(s"$Dir/$id.json")(parse))
       found.filter(!_.isUnfinished).foreach(read.put(id, _))
+      if (found.exists(isGivenUp(_, changedMs)))
+        logWarning(
+          s"savepoint ${found.get.name} of ${dir.checkpoint} was begun and not finished; it keeps nothing any more; drop it")
       // A file that is gone since it was listed may have been replaced by one that isn't in the list.
       found.getOrElse(Savepoint(id, -1, None)) -> changedMs
-    }.filter { case (savepoint, changedMs) =>
-      val isGivenUp = savepoint.isUnfinished && System.currentTimeMillis() - changedMs > UnfinishedMs
-      if (isGivenUp)
-        logWarning(
-          s"savepoint ${savepoint.name} of ${dir.checkpoint} was begun and not finished; it keeps nothing any more; drop it")
-      !isGivenUp
-    }.map(_._1)
+    }.collect { case (savepoint, changedMs) if !isGivenUp(savepoint, changedMs) => savepoint }
   }
 }
 
 private[sql] object Savepoints {
   val Dir = "savepoints"
-  private val FormatVersion = 1
+  val FormatVersion = 1
 
   /** For how long a savepoint that is being made keeps everything. To make one takes at most half as long, even if clocks differ. */
   private val UnfinishedMs = 3600000L

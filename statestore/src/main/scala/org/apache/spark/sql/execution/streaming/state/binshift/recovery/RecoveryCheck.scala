@@ -53,6 +53,22 @@ private[sql] final class RecoveryCheck(files: RetainedVersions.Files, version: L
       }
   }
 
+  /**
+   * The files from which `partition` is rebuilt, each with the partition that has it. Under either of a store's snapshots there are
+   * further files, which its list names.
+   *
+   * @param isBinned false if the rows of the store's operator stay where they are
+   */
+  def files(partition: Int, isBinned: Boolean): Set[(Int, VersionFile)] = {
+    val bins = if (isBinned) table.binsOf.lift(partition).toSeq.flatten else Nil
+    val base = store(partition).newest(version)
+    val plan = RecoveryPlan.of(bins, partition, version, owners, store(_).newest(_))
+    val bases = plan.bases.keySet ++ base.map(Snapshot(partition, _))
+    val stretches = plan.stretches.keySet + Stretch(partition, base.getOrElse(0L) + 1, version)
+    bases.map(s => s.partition -> store(s.partition).file(s.version, VersionFile.Snapshot)) ++
+      stretches.flatMap(s => (s.first to s.last).map(v => s.partition -> store(s.partition).file(v, VersionFile.Changelog)))
+  }
+
   private def store(partition: Int): Store = stores.computeIfAbsent(partition, p => new Store(p))
 
   /** Locks are per store, so a look at one store doesn't hold up looks at others. */
@@ -70,6 +86,10 @@ private[sql] final class RecoveryCheck(files: RetainedVersions.Files, version: L
     def lackingFamilies(at: Long): Option[String] = synchronized(committed.lackingFamilies(at)).map(lost)
 
     def lackingFor(load: Long): Option[String] = synchronized(committed.lackingFor(load)).map(lost)
+
+    /** A file that a plan has, of a version for which `newest` was asked. */
+    def file(version: Long, kind: VersionFile.Kind): VersionFile = synchronized(committed.file(version, kind)).fold(
+      unknown => throw BinshiftException("FILE_MISSING").state(s"$unknown of partition $partition is missing"), identity)
 
     private def lost(file: String): String = s"$file of partition $partition"
   }
@@ -165,7 +185,8 @@ private[recovery] final class CommittedFiles(
     if (!ids.knows(known)) ids.add(known, files.id(partition, known))
   }
 
-  private def file(version: Long, kind: VersionFile.Kind): Either[String, VersionFile] = lineage match {
+  /** The name of a file. `newest` must have been asked for a version at or after this one. */
+  def file(version: Long, kind: VersionFile.Kind): Either[String, VersionFile] = lineage match {
     case None => Right(VersionFile(version, None, kind, isChecksum = false))
     case Some(ids) => ids.id(version).map(id => VersionFile(version, Some(id), kind, isChecksum = false))
         .toRight(s"the changelog that says which attempt of version $version was committed")
