@@ -90,6 +90,13 @@ def test_paths_of_schemas_lead_into_the_copy(tmp_path, scheme):
     assert store["stateSchemaFilePaths"] == [f"{moved}/a", f"{moved}/b"]
 
 
+def test_a_checkpoint_that_was_moved_to_a_path_that_ends_like_this_one_is_not_taken_for_it(tmp_path):
+    there = f"file:/mnt{tmp_path}/from/state/2/_stateSchema/default"
+    data = rewriting(tmp_path, 0).content("state/2/_metadata/v2/4", metadata(there, 2))
+    [store] = json.loads(data.split(b"\n", 1)[1])["stateStoreInfo"]
+    assert store["stateSchemaFilePaths"][0] == f"file:{tmp_path}/to/state/1/_stateSchema/default/a"
+
+
 def test_paths_of_schemas_lead_to_another_store_or_from_a_checkpoint_that_was_moved(tmp_path):
     bucket = Files("bucket/to", fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()))
     bucket.name = "s3://bucket/to?region=here"

@@ -11,6 +11,7 @@ from binshift import savepoints
 from binshift.cli.output import as_json, checkpoint, example, print_json, print_table
 from binshift.control.files import Files
 from binshift.control.savepoints import Savepoint
+from binshift.control.uris import with_suffix
 from binshift.display import in_bytes
 from binshift.errors import ConfigurationError, StateFormatError
 from binshift.savepoints import Copy
@@ -117,6 +118,7 @@ def export(checkpoint: str, name: str, target: str, as_json: bool) -> None:
 @click.argument("checkpoint", metavar="CHECKPOINT[@SAVEPOINT|@EPOCH]")
 @click.argument("target")
 @click.option("--savepoint", metavar="NAME", help="The same as CHECKPOINT@NAME.")
+@click.option("--epoch", type=click.IntRange(min=0), help="The same as CHECKPOINT@EPOCH.")
 @click.option(
     "--drop-operator",
     "dropped",
@@ -126,15 +128,21 @@ def export(checkpoint: str, name: str, target: str, as_json: bool) -> None:
     help="A stateful operator that the new query no longer has; may be given several times.",
 )
 @as_json
-def fork(checkpoint: str, target: str, savepoint: str | None, dropped: tuple[int, ...], as_json: bool) -> None:
+def fork(
+    checkpoint: str,
+    target: str,
+    savepoint: str | None,
+    epoch: int | None,
+    dropped: tuple[int, ...],
+    as_json: bool,
+) -> None:
     """Make a checkpoint from which another query can run.
 
     The query of CHECKPOINT may run, and goes on. The new one begins with a savepoint, or with an epoch that is
     still retained, by default the newest. It has an id and a history of its own. On a local disk, both share
     the bytes of state; on an object store, the store copies them.
     """
-    epoch = None
-    if savepoint is None:
+    if savepoint is None and epoch is None:
         checkpoint, savepoint, epoch = _place(checkpoint)
     made = savepoints.fork(checkpoint, target, savepoint=savepoint, epoch=epoch, drop_operators=dropped)
     _print_copy(made, as_json=as_json)
@@ -142,10 +150,10 @@ def fork(checkpoint: str, target: str, savepoint: str | None, dropped: tuple[int
 
 def _place(text: str) -> tuple[str, str | None, int | None]:
     """Reads `CHECKPOINT[@SAVEPOINT|@EPOCH]`. A number is a savepoint if one is called so."""
-    path, at, what = text.rpartition("@")
-    # The path of a checkpoint may have an @ itself, and a URI has one before the name of its host.
-    if not at or not path or "/" in what or Files(text).exists("offsets"):
+    # The path of a checkpoint may have an @ itself.
+    if (parts := with_suffix(text)) is None or Files(text).exists("offsets"):
         return text, None, None
+    path, what = parts
     is_epoch = what.isascii() and what.isdigit() and what not in [s.name for s in savepoints.of(path)]
     return (path, None, int(what)) if is_epoch else (path, what, None)
 

@@ -157,13 +157,14 @@ def _logs(files: Files, epoch: int) -> list[str]:
     """The logs of the last two epochs. Relies on Spark: a query doesn't start without both offsets."""
     there = {log: set(files.numbers(log)) for log in ("offsets", "commits")}
     before = epoch - 1
-    if before >= 0 and before not in there["offsets"]:
-        raise StateFormatError(
-            f"offsets/{before} is missing from {files.name}: Spark has purged it, because "
-            "spark.sql.streaming.minBatchesToRetain is 1; set it to 2 or more, or try again",
-            condition="FILE_MISSING",
-            file=f"offsets/{before}",
-        )
+    for log, e in (("offsets", before), ("offsets", epoch), ("commits", epoch)):
+        if e >= 0 and e not in there[log]:
+            raise StateFormatError(
+                f"{log}/{e} is missing from {files.name}: Spark has purged it; set "
+                "spark.sql.streaming.minBatchesToRetain to 2 or more, or try again",
+                condition="FILE_MISSING",
+                file=f"{log}/{e}",
+            )
     return [f"{log}/{e}" for log, numbers in there.items() for e in (before, epoch) if e in numbers]
 
 

@@ -118,8 +118,12 @@ class Rewriting:
         if match is None:
             return file
         there, root, target = match[1], self._source.path(""), self._target.path("")
-        if there.endswith(root) and self._source.filesystem.equals(self._target.filesystem):
-            new = there.removesuffix(root) + target
+        scheme = there.removesuffix(root)
+        # The path of an object store begins with the bucket.
+        before = r"|[a-z0-9+.-]+:(//[^/]*)?" if root.startswith("/") else "[a-z0-9+.-]+://"
+        is_there = there.endswith(root) and re.fullmatch(before, scheme, re.IGNORECASE)
+        if is_there and self._source.filesystem.equals(self._target.filesystem):
+            new = scheme + target
         elif self._target.name.startswith("s3"):
             new = f"s3a://{target}"
         elif is_uri(self._target.name):

@@ -86,13 +86,16 @@ private[binshift] object OperatorsAtStart {
 
   /** The sets of positions in `whole` without which `part` is left. */
   private def without(whole: Seq[String], part: Seq[String]): List[Seq[Int]] =
-    whole.indices.combinations(whole.size - part.size).filter(gone => whole.indices.diff(gone).map(whole) == part).take(MaxNamed)
+    whole.indices.combinations(whole.size - part.size).take(MaxTried).filter(gone =>
+      whole.indices.diff(gone).map(whole) == part).take(MaxNamed)
       .toList
 
   private def named(operators: Seq[String]): String = if (operators.isEmpty) "none" else namedOf(operators, operators.indices)
 
   private def namedOf(operators: Seq[String], numbers: Seq[Int]): String = numbers.map(n => s"$n ${operators(n)}").mkString(", ")
 
+  /** How many ways are tried. Of ten operators, five can be lost in 252 ways. */
+  private val MaxTried = 10000
   /** How many ways in which operators may have been lost are told. */
   private val MaxNamed = 3
 }

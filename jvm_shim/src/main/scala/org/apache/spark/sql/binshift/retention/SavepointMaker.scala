@@ -105,7 +105,8 @@ private[binshift] final class SavepointMaker(query: MicroBatchExecution, run: Ru
       name <- op.stateStoreNames
       any = StateStoreId(stateRoot, id, 0, name)
       hasIds = routing.committedId(any, version).isDefined
-      check = new RecoveryCheck(RetainedVersions.filesOf(any, routing, conf, dir.hadoopConf, hasIds), version)
+      check = new RecoveryCheck(RetainedVersions.filesOf(any, routing, conf, dir.hadoopConf, hasIds), version,
+        StatefulOperators.hasFamilies(op))
       p <- if (storage == Storage.Single) 0 until 1 else 0 until n
     } yield (any, check, storage == Storage.Binned, p)
     val versions = parallel(places) { case (any, check, isBinned, p) =>
@@ -136,9 +137,10 @@ private[binshift] final class SavepointMaker(query: MicroBatchExecution, run: Ru
    */
   private def copiesOf(epoch: Long, oldest: Long, routing: EpochRouting): Seq[String] = {
     val before = if (epoch > 0) Seq(epoch - 1) else Nil
-    before.map(e => new Path(root, s"offsets/$e")).filterNot(fs.exists).foreach(file => throw missing(file))
-    val logs = for (log <- Seq("offsets", "commits"); e <- before :+ epoch if fs.exists(new Path(root, s"$log/$e")))
-      yield s"$log/$e"
+    val there = Seq("offsets", "commits").flatMap(log => list(new Path(root, log)).map(f => s"$log/${f.getPath.getName}")).toSet
+    val wanted = (before :+ epoch).map(e => s"offsets/$e") :+ s"commits/$epoch"
+    wanted.filterNot(there).foreach(file => throw missing(new Path(root, file)))
+    val logs = wanted ++ before.map(e => s"commits/$e").filter(there)
     val operators = directories(new Path(stateRoot)).flatMap { operator =>
       val partition = new Path(operator, "0")
       val stores = directories(partition).filterNot(d => NotStores(d.getName))
@@ -174,7 +176,10 @@ private[binshift] final class SavepointMaker(query: MicroBatchExecution, run: Ru
     list(new Path(root, "commits")).flatMap(_.getPath.getName.toLongOption).maxOption.getOrElse(-1L)
 
   private def copy(path: String, to: Path): Unit = {
-    val in = fs.open(new Path(root, path))
+    val from = new Path(root, path)
+    val in =
+      try fs.open(from)
+      catch { case _: FileNotFoundException => throw missing(from) }
     val bytes =
       try in.readAllBytes()
       finally in.close()

@@ -46,8 +46,8 @@ private[sql] final class Savepoints(dir: ControlDir) extends Logging {
     now
   }
 
-  /** The names of all savepoints, also of those that are being made. */
-  def names: Seq[String] = there().map(_.name)
+  /** The names of all savepoints, also of those that are being made, or were never finished. */
+  def names: Seq[String] = all().map(_._1.name)
 
   /** A savepoint of an epoch from `epoch` on. */
   def ofEpochSince(epoch: Long): Option[Savepoint] = there().find(_.epoch >= epoch)
@@ -55,7 +55,11 @@ private[sql] final class Savepoints(dir: ControlDir) extends Logging {
   private def isGivenUp(savepoint: Savepoint, changedMs: Long): Boolean =
     savepoint.isUnfinished && System.currentTimeMillis() - changedMs > UnfinishedMs
 
-  private def there(): Seq[Savepoint] = {
+  private def there(): Seq[Savepoint] =
+    all().collect { case (savepoint, changedMs) if !isGivenUp(savepoint, changedMs) => savepoint }
+
+  /** All savepoints, with the times at which their files changed. */
+  private def all(): Seq[(Savepoint, Long)] = {
     val listed = dir.jsonFilesWithTimes(Dir)
     read.keySet.retainAll(listed.map(_._1).asJava)
     listed.map { case (id, changedMs) =>
@@ -66,7 +70,7 @@ private[sql] final class Savepoints(dir: ControlDir) extends Logging {
           s"savepoint ${found.get.name} of ${dir.checkpoint} was begun and not finished; it keeps nothing any more; drop it")
       // A file that is gone since it was listed may have been replaced by one that isn't in the list.
       found.getOrElse(Savepoint(id, -1, None)) -> changedMs
-    }.collect { case (savepoint, changedMs) if !isGivenUp(savepoint, changedMs) => savepoint }
+    }
   }
 }
 

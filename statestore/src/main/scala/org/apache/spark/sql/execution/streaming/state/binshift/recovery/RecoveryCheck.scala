@@ -63,8 +63,12 @@ private[sql] final class RecoveryCheck(files: RetainedVersions.Files, version: L
     val bins = if (isBinned) table.binsOf.lift(partition).toSeq.flatten else Nil
     val base = store(partition).newest(version)
     val plan = RecoveryPlan.of(bins, partition, version, owners, store(_).newest(_))
-    val bases = plan.bases.keySet ++ base.map(Snapshot(partition, _))
-    val stretches = plan.stretches.keySet + Stretch(partition, base.getOrElse(0L) + 1, version)
+    // The snapshot that says which column families a changelog has does so only if all changelogs in between are there.
+    val numbered =
+      for (s <- plan.foreign(partition, Some(base.getOrElse(0L))).keySet; v <- store(s.partition).saysFamilies(s.first))
+        yield Snapshot(s.partition, v) -> Stretch(s.partition, v + 1, s.first - 1)
+    val bases = plan.bases.keySet ++ base.map(Snapshot(partition, _)) ++ numbered.map(_._1)
+    val stretches = plan.stretches.keySet ++ numbered.map(_._2) + Stretch(partition, base.getOrElse(0L) + 1, version)
     bases.map(s => s.partition -> store(s.partition).file(s.version, VersionFile.Snapshot)) ++
       stretches.flatMap(s => (s.first to s.last).map(v => s.partition -> store(s.partition).file(v, VersionFile.Changelog)))
   }
@@ -83,7 +87,10 @@ private[sql] final class RecoveryCheck(files: RetainedVersions.Files, version: L
 
     def lackingOf(snapshot: Long): Option[String] = synchronized(committed.lackingOf(snapshot)).map(lost)
 
-    def lackingFamilies(at: Long): Option[String] = synchronized(committed.lackingFamilies(at)).map(lost)
+    def lackingFamilies(at: Long): Option[String] = Option.when(saysFamilies(at).isEmpty)(
+      lost(s"a snapshot that says which column families version $at had,"))
+
+    def saysFamilies(at: Long): Option[Long] = synchronized(committed.saysFamilies(at))
 
     def lackingFor(load: Long): Option[String] = synchronized(committed.lackingFor(load)).map(lost)
 
@@ -158,10 +165,10 @@ private[recovery] final class CommittedFiles(
   def lackingOf(snapshot: Long): Option[String] =
     file(snapshot, VersionFile.Snapshot).fold(Some(_), files.absent(partition, _).headOption)
 
-  /** A snapshot without which nobody knows the column families of the changelog of `version`, which is there. */
-  def lackingFamilies(version: Long): Option[String] = {
+  /** The snapshot that says which column families the changelog of `version` has, which is there. */
+  def saysFamilies(version: Long): Option[Long] = {
     know(version)
-    Option.unless(snapshots.connected(version).hasNext)(s"a snapshot that says which column families version $version had,")
+    snapshots.connected(version).nextOption()
   }
 
   /**
