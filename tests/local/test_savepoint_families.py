@@ -1,51 +1,63 @@
 """A fork has what says which column families its changelogs have."""
 
+import re
+
 import pytest
 
 from binshift import AllAtOnce, savepoints
 from binshift.session import PROVIDER
-from harness import end_maintenance
+from harness import StreamRun, end_maintenance, until
 from local.migrations import finish
 from local.queries import QUERIES
 from local.settings import IDS, JOIN_3, MIN_DELTAS, new
 
-#: A store makes its snapshots in turns, one in so many versions.
+#: A store makes a snapshot of each fifth version, and the one of partition 1 four versions later than that of 0.
 EVERY = 5
 
 
+def snapshots(run: StreamRun, partition: int) -> set[int]:
+    """The versions of its snapshots, once all that were made are uploaded."""
+    end_maintenance(run.spark)
+    names = [f.name for f in (run.checkpoint / f"state/0/{partition}").glob("*.zip")]
+    return {int(m[1]) for n in names if (m := re.match(r"(\d+)", n))}
+
+
 @pytest.mark.parametrize("ids", [{}, IDS], ids=["format-1", "format-2"])
-@pytest.mark.parametrize("visited", [0, 1])
-def test_bins_that_were_elsewhere_for_a_few_epochs_can_be_forked_at_any_time(stream, visited, ids):
+def test_bins_that_were_elsewhere_between_two_snapshots_can_be_forked(stream, ids):
     query = QUERIES["join-inner"]
     conf = {**JOIN_3, **ids, MIN_DELTAS: str(EVERY), "spark.sql.shuffle.partitions": "2"}
+    conf |= {"spark.sql.streaming.stateStore.maintenanceInterval": "200ms"}
     run = new(stream, "join-inner", PROVIDER, conf).start()
     run.run(*range(EVERY + 1))
+    epoch = EVERY + 1
+    assert until(lambda: list((run.checkpoint / "state/0/0").glob("*.zip")))
+    made = max(snapshots(run, 0))
+    due = made + 2 * EVERY
     controller = run.attach()
     home = list(controller.routing().assignment)
     # One bin stays, so that both partitions do.
-    stays = home.index(1 - visited)
-    away = [owner if b == stays else visited for b, owner in enumerate(home)]
-    epoch = EVERY + 1
-    for target in (away, home):
-        migration = controller.rescale(target, strategy=AllAtOnce(), prepare=False)
-        epoch = finish(run, migration, epoch) + 1
-        run.run(epoch - 1)
-    saved = {}
-    # Meanwhile, each of the partitions makes a snapshot, but not at the same version.
-    for _ in range(EVERY):
+    stays = home.index(1)
+    away = [owner if b == stays else 0 for b, owner in enumerate(home)]
+    switched = []
+    for target, before in ((away, due - 5), (home, due - 2)):
+        while epoch < before:
+            run.run(epoch)
+            epoch += 1
+        epoch = finish(run, controller.rescale(target, strategy=AllAtOnce(), prepare=False), epoch)
+        switched.append(controller.routing().epoch)
+    states = {}
+    while epoch <= due + 1:
         savepoints.create(run.checkpoint, f"at-{epoch - 1}")
-        saved[f"at-{epoch - 1}"] = run.states(query.state)
+        states[epoch - 1] = run.states(query.state)
         run.run(epoch)
         epoch += 1
     run.stop()
-    end_maintenance(run.spark)
-    for name, states in saved.items():
-        fork = stream(run.build, f"fork-{name}", mode=run.mode, conf=run.conf)
+    for at, state in states.items():
+        fork = stream(run.build, f"fork-{at}", mode=run.mode, conf=run.conf)
         fork.input = run.input
-        savepoints.fork(run.checkpoint, fork.checkpoint, savepoint=name)
-        assert fork.states(query.state) == states
+        savepoints.fork(run.checkpoint, fork.checkpoint, savepoint=f"at-{at}")
+        assert fork.states(query.state) == state
         fork.start()
         fork.query.processAllAvailable()
-        later = {e: output for e, output in run.outputs.items() if e > int(name.removeprefix("at-"))}
-        assert fork.outputs == later
+        assert fork.outputs == {e: output for e, output in run.outputs.items() if e > at}
         fork.stop()
