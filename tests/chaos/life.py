@@ -70,7 +70,7 @@ DRAWN = {
     "short-timeout": {BINSHIFT + "ship.timeout": "2s"},
     "eager-cleanup": {
         STORE + "maintenanceInterval": "300ms",
-        STORE + "ratioExtraSpaceAllowedInCheckpoint": "0.0",
+        "spark.sql.streaming.ratioExtraSpaceAllowedInCheckpoint": "0.0",
     },
 }
 
