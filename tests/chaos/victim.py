@@ -160,7 +160,7 @@ class Changes:
             if self.rng.random() < 0.01 and not self.life.deadlines:
                 under_way.cancel()
                 note(self.notes, {"did": "cancel"})
-            elif self.rng.random() < 0.02:
+            elif self.rng.random() < (0.002 if self.life.deadlines else 0.02):
                 self.undo(under_way)
         elif self.life.deadlines and (ended := self.followed) is not None:
             self.followed = None
