@@ -55,7 +55,7 @@ def main(root: Path, number: int) -> None:
         time.sleep(0.02)
     is_stock = committed(life.root) < life.stock_epochs - 1
     run = kept(spark, life, STOCK if is_stock else PROVIDER, number).start()
-    changes = Changes(run, life, rng)
+    changes = Changes(run, rng, root / "plans.jsonl", drains=life.master == CLUSTER, deadlines=life.deadlines)
     (root / f"started-{number}").touch()
     if is_stock:
         run_stock_epochs(run, life)
@@ -145,9 +145,11 @@ def state_of(run: StreamRun, life: Life) -> list[list[str]]:
 class Changes:
     """Submits a random change whenever none is under way; one that is, is sometimes cancelled or undone."""
 
-    def __init__(self, run: StreamRun, life: Life, rng: random.Random) -> None:
-        self.run, self.life, self.rng = run, life, rng
-        self.notes = life.root / "plans.jsonl"
+    def __init__(
+        self, run: StreamRun, rng: random.Random, notes: Path, *, drains: bool = False, deadlines: bool = False
+    ) -> None:
+        self.run, self.rng, self.notes = run, rng, notes
+        self.drains, self.deadlines = drains, deadlines
         #: The migration that was under way the last time.
         self.followed: binshift.Migration | None = None
 
@@ -157,12 +159,12 @@ class Changes:
             return
         if (under_way := controller.migration()) is not None:
             self.followed = under_way
-            if self.rng.random() < 0.01 and not self.life.deadlines:
+            if self.rng.random() < 0.01 and not self.deadlines:
                 under_way.cancel()
                 note(self.notes, {"did": "cancel"})
-            elif self.rng.random() < (0.002 if self.life.deadlines else 0.02):
+            elif self.rng.random() < (0.002 if self.deadlines else 0.02):
                 self.undo(under_way)
-        elif self.life.deadlines and (ended := self.followed) is not None:
+        elif self.deadlines and (ended := self.followed) is not None:
             self.followed = None
             report = ended.wait(0)
             undone = 0 if report.rollback is None else report.rollback.steps
@@ -178,8 +180,8 @@ class Changes:
         note(self.notes, {"did": "rollback"})
 
     def submit(self, controller: binshift.Controller) -> None:
-        rng, drains = self.rng, self.life.master == CLUSTER
-        weights = [6, 2, 0, 0] if self.life.deadlines else [6, 2, 1, 2 * drains]
+        rng = self.rng
+        weights = [6, 2, 0, 0] if self.deadlines else [6, 2, 1, 2 * self.drains]
         did = rng.choices(["rescale", "owners", "rebalance", "drain"], weights)[0]
         table = controller.routing()
         strategies = (
@@ -193,7 +195,7 @@ class Changes:
         prepare = rng.random() < 0.6
         # Some migrations take longer than they may, and are undone, or stay where they are.
         limits: dict[str, Any] = {}
-        if self.life.deadlines:
+        if self.deadlines:
             limits = limit(rng)
         elif rng.random() < 0.25:
             limits = {
@@ -214,7 +216,7 @@ class Changes:
             plan = controller.plan(owners if did == "owners" else target, strategy=strategy, prepare=prepare)
             if not plan.moves:
                 return
-            if self.life.deadlines:
+            if self.deadlines:
                 note(self.notes, intent(plan, limits))
             migration = controller.submit(plan, prepare=prepare, **limits)
         done = {"did": did, "migration": migration.id, "strategy": type(strategy).__name__, "prepare": prepare}

@@ -64,7 +64,7 @@ def test_tables_are_those_of_the_plan_and_reports_those_of_the_routing_log():
 def test_a_plan_whose_driver_died_before_it_knew_the_id_is_found_by_its_tables():
     plan = {"source": [1, [0, 0, 0, 0]], "steps": [[2, [[1, 1]]], [2, [[3, 1]]]], "end": "rollback"}
     entries = [Entry(t, "m", False) for t in TABLES[1:]]
-    lines = [{"plan": plan}, {"refused": "the query has ended"}]
-    assert _ended("m", TABLES[0], entries, Noted.of(lines), is_under_way=False) == "at the target"
+    lone = Noted.of([{"plan": plan}, {"refused": "the query has ended"}])
+    assert _ended("m", TABLES[0], entries, lone, is_under_way=False) == "at the target"
     with pytest.raises(ValueError, match="never submitted"):
         _ended("m", TABLES[0], entries, Noted(), is_under_way=False)
