@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ from harness import Fault, StreamRun, end_maintenance, until
 from local.migrations import finish
 from local.queries import QUERIES, count_by_key
 from local.settings import IDS, MIN_DELTAS, ONE_EPOCH, OPERATORS, new
+from mortal import changes_of, is_killed
 
 #: Old versions are deleted as soon as they may be.
 EAGER = {
@@ -230,6 +233,34 @@ def test_a_fork_that_was_cut_short_is_made_again_and_changes_nothing_of_the_orig
     savepoints.export_to(run.checkpoint, "kept", tmp_path / "fork")
     assert {f: f.read_bytes() for f in files} == files
     assert run.states([{}], tmp_path / "fork") == run.states([{}])
+
+
+@pytest.mark.parametrize("conf", [{}, IDS], ids=["format-1", "format-2"])
+def test_a_query_on_half_a_fork_does_not_run_until_it_was_forked_again(stream, conf):
+    run = stream(count_by_key, conf=ONE_EPOCH | conf).start()
+    run.run(0, 1, 2)
+    savepoints.create(run.checkpoint, "kept")
+    run.run(3)
+    run.stop()
+    # The first one has left nothing but folders and its mark.
+    for change in (6, 12, 30, -1):
+        fork = stream(run.build, f"fork-{change}", mode=run.mode, conf=run.conf)
+        fork.input = run.input
+        make = partial(savepoints.fork, run.checkpoint, fork.checkpoint, savepoint="kept")
+        # At last, everything is there but for the one deletion by which it counts.
+        last = changes_of(make) - 1
+        shutil.rmtree(fork.checkpoint)
+        assert is_killed(make, last if change < 0 else change)
+        # Spark itself refuses some.
+        why = ".*" if change in (12, 30) else "is a copy of a checkpoint that is not finished"
+        with pytest.raises(Exception, match=why):
+            fork.start().query.processAllAvailable()
+        assert fork.outputs == {}
+        make()
+        fork.start()
+        fork.query.processAllAvailable()
+        assert fork.outputs == {3: run.outputs[3]}
+        fork.stop()
 
 
 def test_a_savepoint_that_is_dropped_while_it_is_made_fails(stream):
