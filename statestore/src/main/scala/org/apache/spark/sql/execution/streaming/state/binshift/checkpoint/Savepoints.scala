@@ -26,7 +26,12 @@ private[sql] final class Savepoints(dir: ControlDir) extends Logging {
   private val read = new ConcurrentHashMap[String, Savepoint]
   @volatile private var last = KeptFiles(dir.checkpoint, Nil)
 
-  /** What had to stay at the last look. Makes no request. */
+  /**
+   * What finished savepoints kept at the last look. Makes no request.
+   *
+   * One that was only begun doesn't count: it keeps everything, so a cleanup that spared its files would find nothing to delete, and
+   * wouldn't look again.
+   */
   def lastKept: KeptFiles = last
 
   /**
@@ -34,9 +39,9 @@ private[sql] final class Savepoints(dir: ControlDir) extends Logging {
    * what to delete.
    */
   def kept(): KeptFiles = {
-    val now = KeptFiles(dir.checkpoint, there().map(_.files))
-    last = now
-    now
+    val files = there().map(_.files)
+    last = KeptFiles(dir.checkpoint, files.filter(_.isDefined))
+    KeptFiles(dir.checkpoint, files)
   }
 
   /** A savepoint of an epoch from `epoch` on. */
