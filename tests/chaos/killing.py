@@ -19,8 +19,10 @@ from typing import Any
 
 import binshift.inspect as reading
 from binshift.inspect.tools.fsck import Severity, fsck
+from binshift.planning.limits import undone_by
 from chaos.drivers import HERE, PATIENCE_S, Driver, Drivers, executors
 from chaos.life import Life, committed
+from chaos.limits import ends
 from chaos.winding import wind_back
 from local.settings import JOIN_4, ONE_EPOCH
 from traces.checker import RejectedError, check
@@ -50,7 +52,7 @@ def live(life: Life, oracles: Path) -> dict[str, Any]:
             for _ in kill(life, drivers, rng, failures):
                 facts["kills"] += 1
             facts["starts"] = drivers.starts
-        facts |= json.loads((life.root / "history.json").read_text()) | done(life) | traced(life)
+        facts |= json.loads((life.root / "history.json").read_text()) | done(life) | traced(life) | ended(life)
         compare(life, expected)
     except UndoneError as undone:
         undone.facts = facts
@@ -75,7 +77,17 @@ def done(life: Life) -> dict[str, Any]:
     """How often each kind of change was submitted, and refused."""
     file = life.root / "plans.jsonl"
     notes = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-    return {"did": dict(Counter(n.get("did", "refused") for n in notes))}
+    return {"did": dict(Counter(n.get("did", "refused") for n in notes if "did" in n or "refused" in n))}
+
+
+def ended(life: Life) -> dict[str, Any]:
+    """How its migrations have ended, if they had deadlines."""
+    if not life.deadlines:
+        return {}
+    try:
+        return {"ended": dict(sorted(ends(life).items()))}
+    except ValueError as error:
+        raise UndoneError(str(error)) from None
 
 
 def kill_drivers(life: Life, drivers: Drivers, rng: random.Random, failures: list[str]) -> Iterator[None]:
@@ -84,7 +96,10 @@ def kill_drivers(life: Life, drivers: Drivers, rng: random.Random, failures: lis
     while not ended:
         driver = drivers.next(another=kills + 1 < life.kills)
         if kills < life.kills and driver.has_started():
-            await_instant(life, driver, rng, epochs=rng.choice([0, 0, rng.randint(1, 4)]))
+            if life.deadlines and rng.random() < 0.6:
+                await_end(life, driver, rng)
+            else:
+                await_instant(life, driver, rng, epochs=rng.choice([0, 0, rng.randint(1, 4)]))
             if driver.is_alive:
                 driver.kill()
                 kills += 1
@@ -156,6 +171,25 @@ def await_instant(life: Life, driver: Driver, rng: random.Random, epochs: int) -
     """Waits for so many more epochs, and for any instant in the next ones; or until the process ends."""
     last, deadline = committed(life.root) + epochs, time.monotonic() + PATIENCE_S
     while committed(life.root) < last and driver.is_alive and time.monotonic() < deadline:
+        time.sleep(0.02)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        driver.process.wait(rng.uniform(0, 2))
+
+
+def await_end(life: Life, driver: Driver, rng: random.Random) -> None:
+    """Waits until a migration is stopped by its limit, or undone, and for any instant in what follows."""
+    first, plans = committed(life.root), life.root / "checkpoint" / "binshift" / "plans"
+
+    def is_ending() -> bool:
+        with contextlib.suppress(OSError, ValueError):
+            files = plans.glob("*.json")
+            return any(undone_by(f.stem) or json.loads(f.read_text()).get("stopped") for f in files)
+        return False
+
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_ending() and committed(life.root) < first + 6 and time.monotonic() < deadline:
+        if not driver.is_alive:
+            return
         time.sleep(0.02)
     with contextlib.suppress(subprocess.TimeoutExpired):
         driver.process.wait(rng.uniform(0, 2))

@@ -70,7 +70,7 @@ DRAWN = {
     "short-timeout": {BINSHIFT + "ship.timeout": "2s"},
     "eager-cleanup": {
         STORE + "maintenanceInterval": "300ms",
-        STORE + "ratioExtraSpaceAllowedInCheckpoint": "0.0",
+        "spark.sql.streaming.ratioExtraSpaceAllowedInCheckpoint": "0.0",
     },
 }
 
@@ -82,8 +82,9 @@ class Life:
     `killed` says who dies on the way, or is `frozen`, and `kills` how often. `conf` is that of the query's
     session, and `drawn` names what it consists of. An epoch has so many `rows`. The first `stock_epochs` are
     run by Spark's own provider, and its state is taken over then; at the end it is given back if `gives_back`.
-    If it `winds_back`, epochs are sometimes taken out of the logs between a kill and the next start. Its JVMs
-    take their time at the instants that are `slow`, so that more of the kills fall there.
+    If it `winds_back`, epochs are sometimes taken out of the logs between a kill and the next start. If it has
+    `deadlines`, each of its migrations has one, or a guard. Its JVMs take their time at the instants that are
+    `slow`, so that more of the kills fall there.
     """
 
     root: Path
@@ -99,6 +100,7 @@ class Life:
     stock_epochs: int = 0
     gives_back: bool = False
     winds_back: bool = False
+    deadlines: bool = False
     slow: tuple[str, ...] = ()
 
     @property
@@ -113,11 +115,20 @@ class Life:
 
     @staticmethod
     def of(
-        root: Path, seed: str, killed: str, epochs: int, kills: int, operators: Sequence[str] = OPERATORS
+        root: Path,
+        seed: str,
+        killed: str,
+        epochs: int,
+        kills: int,
+        operators: Sequence[str] = OPERATORS,
+        *,
+        deadlines: bool = False,
     ) -> Life:
+        """The life of a seed, or the one most like it whose migrations have `deadlines`."""
         rng = random.Random(seed)
         operator = rng.choice(operators)
-        master = CLUSTER if killed == "executors" or rng.random() < 0.1 else "local[2,100]"
+        is_cluster = killed == "executors" or rng.random() < 0.1
+        master = CLUSTER if is_cluster and not deadlines else "local[2,100]"
         conf = {
             **ONE_EPOCH,
             "spark.sql.shuffle.partitions": str(rng.randint(1, 4)),
@@ -142,9 +153,14 @@ class Life:
                 conf.update(setting)
         taken_over = rng.random() < 0.2
         drawn += ["takeover"] * taken_over
-        winds_back = killed == "driver" and rng.random() < 0.3
+        winds_back = killed == "driver" and rng.random() < 0.3 and not deadlines
         gives_back = rng.random() < 0.2
         drawn += ["winds-back"] * winds_back + ["gives-back"] * gives_back
+        rows = rng.choice([20, 40, 40, 300, 3000])
+        slow = tuple(rng.sample(SLOW, rng.choice([0, 1, 2, 4])))
+        if deadlines:
+            drawn.append("deadlines")
+            slow = (*slow, "rollback.begun")
         return Life(
             root,
             seed,
@@ -155,11 +171,12 @@ class Life:
             epochs,
             kills,
             tuple(drawn),
-            rows=rng.choice([20, 40, 40, 300, 3000]),
+            rows=rows,
             stock_epochs=rng.randint(1, 4) * taken_over,
             gives_back=gives_back,
             winds_back=winds_back,
-            slow=tuple(rng.sample(SLOW, rng.choice([0, 1, 2, 4]))),
+            deadlines=deadlines,
+            slow=slow,
         )
 
     def begin(self) -> None:

@@ -2,6 +2,7 @@
 
     python tests/chaos/run.py --seed 7 --drivers 300 --executors 300 --frozen 100
     python tests/chaos/run.py --minutes 30
+    python tests/chaos/run.py --deadlines --drivers 500
 
 Goes on where it stopped, on any machine: `results.jsonl` beside this file has a line for each life.
 `--page` writes its table into docs/chaos.md.
@@ -38,6 +39,8 @@ PAIRS = (
     "\n\n<!-- Pairs above. -->",
 )
 KINDS = ("driver", "executors", "frozen")
+#: Lives with kills of drivers in which each migration has a deadline or a guard.
+DEADLINES = "driver, deadlines"
 sys.path.insert(0, str(TESTS))
 
 
@@ -56,6 +59,11 @@ def main() -> int:
     parser.add_argument("--operators", nargs="+", default=None, help="only these")
     parser.add_argument("--kills", type=int, default=30, help="of a life, at most")
     parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument(
+        "--deadlines",
+        action="store_true",
+        help="only kill drivers, and give each migration a deadline or a guard",
+    )
     parser.add_argument("--page", action="store_true", help="only write what was done into the page")
     args = parser.parse_args()
     BUILD.mkdir(parents=True, exist_ok=True)
@@ -69,13 +77,15 @@ def main() -> int:
     print(f"seed {seed}, results in {args.results}", flush=True)
     prepare_jvms()
     wanted = {"driver": args.drivers, "executors": args.executors, "frozen": args.frozen}
-    if args.only:
+    if args.deadlines:
+        wanted = {DEADLINES: args.drivers}
+    elif args.only:
         wanted = {args.only: wanted[args.only]}
     wrong, lives, began = 0, 0, time.monotonic()
     while (args.lives is None or lives < args.lives) and (
         args.minutes is None or time.monotonic() - began < args.minutes * 60
     ):
-        kills = {kind: sum(d["kills"] for d in done if d["killed"] == kind) for kind in wanted}
+        kills = {kind: sum(d["kills"] for d in done if who(d) == kind) for kind in wanted}
         short = [kind for kind in wanted if kills[kind] < wanted[kind]]
         if not short:
             break
@@ -99,13 +109,15 @@ def one(seed: str, index: int, killed: str, args: argparse.Namespace) -> dict[st
     root = BUILD / "lives" / f"{seed}-{index}"
     shutil.rmtree(root, ignore_errors=True)
     operators = tuple(args.operators or OPERATORS)
-    life = Life.of(root, f"{seed}-{index}", killed, args.epochs, args.kills, operators)
+    deadlines = killed == DEADLINES
+    who_dies = "driver" if deadlines else killed
+    life = Life.of(root, f"{seed}-{index}", who_dies, args.epochs, args.kills, operators, deadlines=deadlines)
     began = time.monotonic()
     facts = {
         "commit": commit(REPO),
         "seed": seed,
         "index": index,
-        "killed": killed,
+        "killed": who_dies,
         "master": life.master,
         "operator": life.operator,
     }
@@ -119,12 +131,17 @@ def one(seed: str, index: int, killed: str, args: argparse.Namespace) -> dict[st
     return {**facts, "epochs": args.epochs, "seconds": round(time.monotonic() - began)}
 
 
+def who(result: dict[str, Any]) -> str:
+    """Who was killed in a life, and whether its migrations had deadlines."""
+    return DEADLINES if "deadlines" in result.get("drawn", ()) else str(result["killed"])
+
+
 def table(done: list[dict[str, Any]]) -> str:
     """The table of results, by operator and by who was killed."""
     sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0] * 6)
     for d in done:
         row = [1, d["kills"], d["epochs"], d.get("steps", 0), d.get("bins", 0), int("wrong" in d)]
-        for key in ((d["operator"], d["killed"]), ("all", d["killed"])):
+        for key in ((d["operator"], who(d)), ("all", who(d))):
             sums[key] = [a + b for a, b in zip(sums[key], row, strict=True)]
     lines = [
         "| operator | killed | lives | kills | epochs | steps taken | bins moved | wrong |",

@@ -23,6 +23,7 @@ import binshift
 from binshift import AllAtOnce, Batched, Fluid, OnDemand, Optimized, Strategy
 from binshift.session import PROVIDER, PROVIDER_KEY
 from chaos.life import CLUSTER, Life, committed
+from chaos.limits import intent, limit
 from harness import STOCK, StreamRun, session
 from jvms import FAULTS
 from local.queries import QUERIES
@@ -54,6 +55,7 @@ def main(root: Path, number: int) -> None:
         time.sleep(0.02)
     is_stock = committed(life.root) < life.stock_epochs - 1
     run = kept(spark, life, STOCK if is_stock else PROVIDER, number).start()
+    changes = Changes(run, rng, root / "plans.jsonl", drains=life.master == CLUSTER, deadlines=life.deadlines)
     (root / f"started-{number}").touch()
     if is_stock:
         run_stock_epochs(run, life)
@@ -63,7 +65,7 @@ def main(root: Path, number: int) -> None:
         if not run.query.isActive:
             run.query.awaitTermination()
         try:
-            migrate(run, rng, root / "plans.jsonl", drains=life.master == CLUSTER)
+            changes.make()
         except binshift.BinshiftError as error:
             # The query may come to its end, or begin, while it is asked. Its own failure is raised above.
             note(root / "plans.jsonl", {"refused": str(error)})
@@ -140,43 +142,85 @@ def state_of(run: StreamRun, life: Life) -> list[list[str]]:
     return run.states(QUERIES[life.operator].state)
 
 
-def migrate(run: StreamRun, rng: random.Random, notes: Path, *, drains: bool = False) -> None:
-    """Submits a random change unless one is under way, which is sometimes cancelled."""
-    controller = run.attach()
-    if controller.routing() is None:
-        return
-    if (under_way := controller.migration()) is not None:
-        if rng.random() < 0.01:
-            under_way.cancel()
-            note(notes, {"did": "cancel"})
-        elif rng.random() < 0.02:
-            under_way.rollback()
-            note(notes, {"did": "rollback"})
-        return
-    did = rng.choices(["rescale", "owners", "rebalance", "drain"], [6, 2, 1, 2 * drains])[0]
-    table = controller.routing()
-    strategies = (AllAtOnce(), Fluid(), Batched(rng.randint(2, 8)), Optimized(rng.randint(1, 4)), OnDemand())
-    strategy: Strategy = rng.choice(strategies)
-    prepare = rng.random() < 0.6
-    # Some migrations take longer than they may, and are undone, or stay where they are.
-    limit: dict[str, Any] = {}
-    if rng.random() < 0.25:
-        limit = {"deadline": f"{rng.randint(2, 12)} epochs", "on_timeout": rng.choice(("keep", "rollback"))}
-    if did == "drain":
-        there = sorted(controller._placement().executors)
-        controller.drain(rng.choice(there), prepare=prepare)
-    elif did == "rebalance":
-        controller.rebalance(strategy=strategy, prepare=prepare or isinstance(strategy, OnDemand), **limit)
-    else:
-        target = rng.choice([n for n in range(1, 6) if n != table.partitions])
-        # The same number of partitions with other owners, or another number.
-        owners = [rng.randrange(table.partitions) for _ in range(table.bins)]
-        prepare = prepare or isinstance(strategy, OnDemand)
-        plan = controller.plan(owners if did == "owners" else target, strategy=strategy, prepare=prepare)
-        if not plan.moves:
+class Changes:
+    """Submits a random change whenever none is under way; one that is, is sometimes cancelled or undone."""
+
+    def __init__(
+        self, run: StreamRun, rng: random.Random, notes: Path, *, drains: bool = False, deadlines: bool = False
+    ) -> None:
+        self.run, self.rng, self.notes = run, rng, notes
+        self.drains, self.deadlines = drains, deadlines
+        #: The migration that was under way the last time.
+        self.followed: binshift.Migration | None = None
+
+    def make(self) -> None:
+        controller = self.run.attach()
+        if controller.routing() is None:
             return
-        controller.submit(plan, prepare=prepare, **limit)
-    note(notes, {"did": did, "strategy": type(strategy).__name__, "prepare": prepare})
+        if (under_way := controller.migration()) is not None:
+            self.followed = under_way
+            if self.rng.random() < 0.01 and not self.deadlines:
+                under_way.cancel()
+                note(self.notes, {"did": "cancel"})
+            elif self.rng.random() < (0.002 if self.deadlines else 0.02):
+                self.undo(under_way)
+        elif self.deadlines and (ended := self.followed) is not None:
+            self.followed = None
+            report = ended.wait(0)
+            undone = 0 if report.rollback is None else report.rollback.steps
+            note(self.notes, {"report": report.id, "steps": report.steps, "steps_undone": undone})
+            if self.rng.random() < 0.05:
+                self.undo(ended)
+        else:
+            self.submit(controller)
+
+    def undo(self, migration: binshift.Migration) -> None:
+        note(self.notes, {"undoes": migration.id})
+        migration.rollback()
+        note(self.notes, {"did": "rollback"})
+
+    def submit(self, controller: binshift.Controller) -> None:
+        rng = self.rng
+        weights = [6, 2, 0, 0] if self.deadlines else [6, 2, 1, 2 * self.drains]
+        did = rng.choices(["rescale", "owners", "rebalance", "drain"], weights)[0]
+        table = controller.routing()
+        strategies = (
+            AllAtOnce(),
+            Fluid(),
+            Batched(rng.randint(2, 8)),
+            Optimized(rng.randint(1, 4)),
+            OnDemand(),
+        )
+        strategy: Strategy = rng.choice(strategies)
+        prepare = rng.random() < 0.6
+        # Some migrations take longer than they may, and are undone, or stay where they are.
+        limits: dict[str, Any] = {}
+        if self.deadlines:
+            limits = limit(rng)
+        elif rng.random() < 0.25:
+            limits = {
+                "deadline": f"{rng.randint(2, 12)} epochs",
+                "on_timeout": rng.choice(("keep", "rollback")),
+            }
+        if did == "drain":
+            there = sorted(controller._placement().executors)
+            migration = controller.drain(rng.choice(there), prepare=prepare)
+        elif did == "rebalance":
+            prepare = prepare or isinstance(strategy, OnDemand)
+            migration = controller.rebalance(strategy=strategy, prepare=prepare, **limits)
+        else:
+            target = rng.choice([n for n in range(1, 6) if n != table.partitions])
+            # The same number of partitions with other owners, or another number.
+            owners = [rng.randrange(table.partitions) for _ in range(table.bins)]
+            prepare = prepare or isinstance(strategy, OnDemand)
+            plan = controller.plan(owners if did == "owners" else target, strategy=strategy, prepare=prepare)
+            if not plan.moves:
+                return
+            if self.deadlines:
+                note(self.notes, intent(plan, limits))
+            migration = controller.submit(plan, prepare=prepare, **limits)
+        done = {"did": did, "migration": migration.id, "strategy": type(strategy).__name__, "prepare": prepare}
+        note(self.notes, done)
 
 
 def note(file: Path, what: dict[str, Any]) -> None:

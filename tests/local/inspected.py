@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,8 +14,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType, YearMonthIntervalType
 
+import binshift.inspect
 from binshift import AllAtOnce, Fluid, OnDemand, Strategy
 from binshift.cli.main import cli
+from binshift.inspect.tools.diff import Side, diff
 from binshift.session import PROVIDER
 from harness import STOCK, StreamRun, end_maintenance, until
 from local.queries import QUERIES, Query
@@ -255,3 +258,12 @@ PARAMETERS = [
 def run(name: str, *arguments: object) -> Result:
     """Runs a command; returns its output and exit code."""
     return CliRunner().invoke(cli, [name, *map(str, arguments)])
+
+
+def differences(one: Path, other: Path) -> int:
+    """How many rows of the newest states of two checkpoints differ, in all stores."""
+    with binshift.inspect.open(one) as a, binshift.inspect.open(other) as b:
+        return sum(
+            diff(Side(a, mine), Side(b, theirs)).read_all().num_rows
+            for mine, theirs in zip(a.sources(), b.sources(), strict=True)
+        )

@@ -11,7 +11,7 @@ from local.migrations import finish
 from local.queries import QUERIES
 from local.settings import IDS, JOIN_3, MIN_DELTAS, new
 
-#: A store makes a snapshot of each fifth version, and the one of partition 1 four versions later than that of 0.
+#: A store makes a snapshot of each fifth version, partition 1 four versions later than partition 0.
 EVERY = 5
 
 

@@ -6,8 +6,10 @@ import errno
 import json
 import os
 import re
+import shutil
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,7 @@ from harness import STOCK, Fault, StreamRun, end_maintenance, rows, until
 from local.migrations import finish
 from local.queries import BOTH_SIDES, QUERIES, count_by_key, interval_join, plain_join, session_of_fixed_gap
 from local.settings import IDS, JOIN_3, MIN_DELTAS, ONE_EPOCH, OPERATORS, new
+from mortal import changes_of, is_killed
 
 #: Old versions are deleted as soon as they may be.
 EAGER = {
@@ -307,6 +310,34 @@ def test_a_fork_that_was_cut_short_is_made_again_and_changes_nothing_of_the_orig
     assert run.states([{}], tmp_path / "fork") == run.states([{}])
 
 
+@pytest.mark.parametrize("conf", [{}, IDS], ids=["format-1", "format-2"])
+def test_a_query_on_half_a_fork_does_not_run_until_it_was_forked_again(stream, conf):
+    run = stream(count_by_key, conf=ONE_EPOCH | conf).start()
+    run.run(0, 1, 2)
+    savepoints.create(run.checkpoint, "kept")
+    run.run(3)
+    run.stop()
+    # The first one has left nothing but folders and its mark.
+    for change in (6, 12, 30, -1):
+        fork = stream(run.build, f"fork-{change}", mode=run.mode, conf=run.conf)
+        fork.input = run.input
+        make = partial(savepoints.fork, run.checkpoint, fork.checkpoint, savepoint="kept")
+        # At last, everything is there but for the one deletion by which it counts.
+        last = changes_of(make) - 1
+        shutil.rmtree(fork.checkpoint)
+        assert is_killed(make, last if change < 0 else change)
+        # Spark itself refuses some.
+        why = ".*" if change in (12, 30) else "is a copy of a checkpoint that is not finished"
+        with pytest.raises(Exception, match=why):
+            fork.start().query.processAllAvailable()
+        assert fork.outputs == {}
+        make()
+        fork.start()
+        fork.query.processAllAvailable()
+        assert fork.outputs == {3: run.outputs[3]}
+        fork.stop()
+
+
 def test_a_savepoint_that_is_dropped_while_it_is_made_fails(stream):
     run = stream(count_by_key, conf=ONE_EPOCH).start()
     run.run(0, 1)
@@ -330,11 +361,14 @@ def test_nothing_is_deleted_while_a_savepoint_is_made_and_fsck_knows_what_is_lef
         run.run(*range(3, 10))
         assert until(lambda: cleaned.count > 4)
     assert before <= files_of_versions(run)
-    run.stop()
-    end_maintenance(run.spark)
     with binshift.inspect.open(run.checkpoint) as opened:
         found = [f for f in fsck(opened) if "savepoint" in f.what]
     assert [(f.severity, f.where) for f in found] == [(Severity.ORPHAN, begun.path)]
+    # Once it is gone, cleanups go on. Later snapshots may still refer to the same SST files.
+    savepoints.drop(run.checkpoint, "kept")
+    run.run(*range(10, 14))
+    old = {f for f in before if f.endswith((".zip", ".changelog"))}
+    assert until(lambda: not old & files_of_versions(run))
 
 
 def test_a_savepoint_whose_files_were_replaced_is_refused(stream, tmp_path):

@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 import binshift
 from binshift.session import PROVIDER
 from chaos.life import committed
-from chaos.victim import PATIENCE, Outputs, migrate
+from chaos.victim import PATIENCE, Changes, Outputs
 from harness import StreamRun, rows, session
 from local.queries import QUERIES
 from local.settings import ONE_EPOCH
@@ -53,6 +53,7 @@ def main(root: Path, master: str, number: int, pace: float) -> None:
     assert SparkContext._gateway is not None
     (root / "jvm").write_text(str(SparkContext._gateway.proc.pid))
     runs = {name: started(spark, root / name, name, number) for name in WORKLOAD}
+    changes = {name: Changes(run, rng, root / "plans.jsonl") for name, run in runs.items()}
     sampled = 0.0
     while not (root / "stop").exists():
         for name, run in runs.items():
@@ -60,7 +61,7 @@ def main(root: Path, master: str, number: int, pace: float) -> None:
                 run.query.awaitTermination()
             feed(root / name)
             try:
-                migrate(run, rng, root / "plans.jsonl")
+                changes[name].make()
             except binshift.BinshiftError as error:
                 # The query may be just starting, or an executor about to leave.
                 note(root / "refused.jsonl", {"query": name, "refused": str(error)})

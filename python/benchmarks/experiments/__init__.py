@@ -11,6 +11,7 @@ from experiments.ondemand import assignments, both_ways, on_demand
 from experiments.overhead import overhead
 from experiments.queries import noise_floor, queries
 from experiments.realtime import real_time
+from experiments.savepoints import savepoints
 from experiments.standbys import standbys
 from experiments.strategies import shapes, strategies
 from openloop.experiment import Experiment
@@ -31,6 +32,7 @@ def experiments(size: Size) -> list[Experiment]:
         *on_demand(size),
         assignments(),
         standbys(size),
+        savepoints(size),
         real_time(size),
     ]
     return [e for e in map(_brief, all_of_them) if e.cases or e.runs_of] if size.is_brief else all_of_them
@@ -46,6 +48,7 @@ def _brief(experiment: Experiment) -> Experiment:
         "operations": [{"operation": "update"}],
         "more-keys": [{"run": BATCHED.name}],
         "on-demand": [{}],
+        "savepoints": [{"run": "savepoint"}, {"run": "fork, started"}],
         "fewest-moves": [{}],
     }
     kept = by_experiment.get(experiment.id, [])

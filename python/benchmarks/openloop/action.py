@@ -24,12 +24,14 @@ class Action:
 
     Parameters
     ----------
-    kind : {'idle', 'rescale', 'stock'}
-        Nothing, a live rescale, or Spark's own stop, offline repartition and restart.
+    kind : {'idle', 'rescale', 'stock', 'savepoint', 'fork'}
+        Nothing, a live rescale, Spark's own stop, offline repartition and restart, a savepoint, or a fork.
     strategy : str
         A key of `STRATEGIES`.
     size : int
         Bins of a step, for strategies that take it.
+    starts : bool
+        Whether a query runs on the fork from then on.
     """
 
     kind: str = "idle"
@@ -38,12 +40,13 @@ class Action:
     size: int = 128
     before: int = 4
     after: int = 8
+    starts: bool = False
 
     @property
     def name(self) -> str:
         """The action's name in the report."""
         if self.kind != "rescale":
-            return self.kind
+            return f"{self.kind}{', started' * self.starts}"
         return f"{self.strategy}, {'prepared' if self.prepared else 'unprepared'}"
 
 

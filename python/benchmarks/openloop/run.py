@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import statistics
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql.streaming.query import StreamingQuery
 
 import binshift
+from binshift import savepoints
 from openloop.action import STRATEGIES, Action, Result
 from openloop.copying import copy_seconds
 from openloop.feed import Feed
@@ -55,12 +57,19 @@ class Run:
         self._epochs: list[Epoch] = []
         self._first = load.fill_epochs(runner.scratch)
         self._copy_seconds = copy_seconds(checkpoint, runner.scratch)
-        self._query = self._start()
+        self._query = self._start(checkpoint)
+        self._fork: StreamingQuery | None = None
 
     def measured(self, verify: bool) -> tuple[Result, pa.Table, pa.Table]:
         """Does the whole run."""
         phases = self._runner.phases
-        actions = {"idle": self._idle, "rescale": self._rescale, "stock": self._stock}
+        actions = {
+            "idle": self._idle,
+            "rescale": self._rescale,
+            "stock": self._stock,
+            "savepoint": self._savepoint,
+            "fork": self._make_fork,
+        }
         others = Others()
         self._feed.start()
         self._await("steady epochs (the rate is too high)", self._is_steady)
@@ -77,13 +86,20 @@ class Run:
         return self._result(Moments(acted, over, ended), taken, bins, others.share(), verify)
 
     def close(self) -> None:
-        """Stops the query."""
+        """Stops the query, and one on a fork."""
         self._feed.stop()
         self._query.stop()
+        if self._fork is not None:
+            self._fork.stop()
+        shutil.rmtree(self._place_of_fork, ignore_errors=True)
 
-    def _start(self) -> StreamingQuery:
+    @property
+    def _place_of_fork(self) -> Path:
+        return self._checkpoint.with_name("fork")
+
+    def _start(self, checkpoint: Path) -> StreamingQuery:
         pace = {"processingTime": f"{self._input.interval * 1000:.0f} milliseconds"}
-        return self._runner.start(self._session, self._load, self._watched, self._checkpoint, pace)
+        return self._runner.start(self._session, self._load, self._watched, checkpoint, pace)
 
     def _is_steady(self) -> bool:
         """True if enough epochs are over, and each of the last ones took the input of one interval."""
@@ -116,9 +132,23 @@ class Run:
         self._query.stop()
         manager = self._session._streamingCheckpointManager
         manager.repartition(str(self._checkpoint), self._action.after, enforce_exactly_once_sink=True)
-        self._query = self._start()
+        self._query = self._start(self._checkpoint)
         self._await("the first epoch", lambda: bool(timeline(self._query)))
         return timeline(self._query)[0].committed - begin, (0, 0, 0)
+
+    def _savepoint(self) -> tuple[float, tuple[int, int, int]]:
+        begin = time.time()
+        savepoints.create(self._checkpoint, "benchmark")
+        return time.time() - begin, (0, 0, 0)
+
+    def _make_fork(self) -> tuple[float, tuple[int, int, int]]:
+        begin = time.time()
+        savepoints.fork(self._checkpoint, self._place_of_fork)
+        taken = time.time() - begin
+        if self._action.starts:
+            fork = self._fork = self._start(self._place_of_fork)
+            self._await("the fork's first epoch", lambda: fork.lastProgress is not None)
+        return taken, (0, 0, 0)
 
     def _catch_up(self) -> None:
         """Processes the input that has appeared, and lets the query evict rows that it made old."""

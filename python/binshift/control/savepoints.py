@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 from binshift.control.damage import NOT_UNDERSTOOD, reason_of
@@ -22,6 +22,11 @@ from binshift.errors import ConfigurationError, impossible
 
 __all__ = ["KeptFile", "Savepoint", "Savepoints"]
 
+#: Longer than anybody takes to begin one.
+_MOST_TIME = timedelta(hours=1)
+#: The name of one that `fork` has made for itself, and drops when it ends; and longer than that takes.
+_FOR_A_FORK = re.compile(r"fork-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_MOST_FORK_TIME = timedelta(days=1)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -115,23 +120,34 @@ class Savepoints:
         self.delete_leftovers()
 
     def leftovers(self) -> list[str]:
-        """Folders of savepoints that are gone, and files that finished ones have begun with."""
-        # A savepoint has a file before it has a folder.
-        there = self._files.directories(DIR)
+        """What is left by makers, forks and drops that were cut short.
+
+        Folders of savepoints that are gone, files that finished ones have begun with, files that are only half
+        written, and savepoints that were made for a fork a day ago.
+        """
+        # A savepoint has a file before it has a folder or another file.
+        there, times = self._files.directories(DIR), self._files.times(DIR)
         ids = self._ids()
         used = {i.removesuffix(BEGUN) for i in ids}
         folders = [f for f in there if f not in used]
         begun = [f"{i}.json" for i in ids if i.endswith(BEGUN) and i.removesuffix(BEGUN) in ids]
-        return [f"{DIR}/{name}" for name in (*folders, *begun)]
+        halves = [n for n, at in times.items() if n[0] == "." and (n[1:] in times or _is_left(n, at, used))]
+        return [f"{DIR}/{n}" for n in (*folders, *begun, *halves)] + [s.path for s in self._of_old_forks()]
 
     def delete_leftovers(self) -> None:
         """Deletes what `leftovers` finds."""
+        for savepoint in self._of_old_forks():
+            self._files.delete(savepoint.path)
         for path in self.leftovers():
             if path.endswith(".json"):
                 self._files.delete(path)
             else:
                 with self._files.reaching("delete", path):
                     self._files.filesystem.delete_dir(self._files.path(path))
+
+    def _of_old_forks(self) -> list[Savepoint]:
+        old = datetime.now(UTC) - _MOST_FORK_TIME
+        return [s for s in self.all() if _FOR_A_FORK.fullmatch(s.name) and s.made_at < old]
 
     def _ids(self) -> list[str]:
         """The names of their files, without the ending."""
@@ -154,3 +170,11 @@ class Savepoints:
                 condition="CHECKPOINT_DAMAGED",
                 file=name,
             ) from error
+
+
+def _is_left(hidden: str, written_at: datetime | None, used: set[str]) -> bool:
+    """True if nobody is writing a hidden file any more."""
+    id_ = hidden[1:].removesuffix(".json")
+    if id_.endswith(BEGUN):
+        return written_at is not None and datetime.now(UTC) - written_at > _MOST_TIME
+    return id_ not in used

@@ -27,11 +27,12 @@ from binshift.savepoints.rewriting import Rewriting, number_of
 
 __all__ = ["Copy", "export_to", "fork"]
 
-#: A copy that didn't end leaves this file in its target. The next one may replace everything else.
+#: A copy that didn't end leaves this file in its target, and no query runs there (`ControlDir.scala`). So the
+#: next copy may replace everything else.
 _MARKER = "binshift-copy.json"
-#: Written first: without them, Spark would take the target for the checkpoint of a new query.
+#: Written first, and written last, in this order: Spark, too, takes half a copy neither for the checkpoint of a
+#: new query nor for a whole one.
 _FIRST = ("offsets/",)
-#: Written last, in this order, so that a query that starts too early finds files missing.
 _LAST = ("commits/", "metadata")
 #: Why a file can't be linked, though it can be copied.
 _NO_LINKS = {errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK}
@@ -166,7 +167,9 @@ class _Copying:
 
     def _clear(self) -> None:
         """Leaves nothing in the target but the marker: what a copy has linked must not be written over."""
-        if not self._target.is_free(_MARKER):
+        there = {*self._target.sizes(""), *self._target.directories("")}
+        # If a copy ended while it wrote the marker, the file has its hidden name yet.
+        if there - {f".{_MARKER}"} and _MARKER not in there:
             raise ConfigurationError(
                 f"the target {self._target.name} exists and is not empty; name another directory",
                 condition="OUTPUT_NOT_EMPTY",

@@ -123,7 +123,7 @@ def _savepoints(checkpoint: Checkpoint) -> Iterator[Finding]:
             if path not in copied:
                 yield Finding(Severity.DAMAGE, path, f"is missing, and savepoint {savepoint.name} needs it")
     for path in savepoints.leftovers():
-        yield Finding(Severity.ORPHAN, path, "is left of a savepoint that is gone")
+        yield Finding(Severity.ORPHAN, path, "is left of a savepoint that is gone, or of a fork")
 
 
 def _store(checkpoint: Checkpoint, operator: Operator, store: Store, version: int) -> Iterator[Finding]:

@@ -151,6 +151,9 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
 
   def exists(name: String): Boolean = fm.exists(new Path(path, name))
 
+  /** True if the checkpoint is a fork or an export that is still being written, or was cut short (`savepoints/copying.py`). */
+  def isUnfinishedCopy: Boolean = fm.exists(new Path(checkpoint, ControlDir.CopyMarker))
+
   /**
    * The names of the JSON files of `dir`, without their ending, in the order in which they were changed. Files whose names begin with
    * a dot or an underscore are still being written, or not ours.
@@ -177,6 +180,7 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
 
 private[sql] object ControlDir {
   private val JsonEnding = ".json"
+  private val CopyMarker = "binshift-copy.json"
   /** A capability in Hadoop since 3.4.2. S3A has it unless `fs.s3a.create.conditional.enabled` is false. */
   private val ConditionalCreate = "fs.option.create.conditional.overwrite"
   private val MaxBytes = Int.MaxValue - 8L

@@ -24,6 +24,10 @@ private[sql] final class Savepoints(dir: ControlDir) extends Logging {
   import Savepoints._
 
   private val read = new ConcurrentHashMap[String, Savepoint]
+  /**
+   * What finished savepoints kept at the last look. One that was only begun doesn't count: it keeps everything, so a cleanup that spared
+   * its files would find nothing to delete, and wouldn't look again.
+   */
   @volatile private var last = KeptFiles(dir.checkpoint, Nil)
 
   /**
@@ -41,9 +45,9 @@ private[sql] final class Savepoints(dir: ControlDir) extends Logging {
 
   /** The files that have to stay. Makes one request, and one for each savepoint that it hasn't read before. */
   def kept(): KeptFiles = {
-    val now = KeptFiles(dir.checkpoint, there().map(_.files))
-    last = now
-    now
+    val files = there().map(_.files)
+    last = KeptFiles(dir.checkpoint, files.filter(_.isDefined))
+    KeptFiles(dir.checkpoint, files)
   }
 
   /** The names of all savepoints, also of those that are being made, or were never finished. */
