@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
@@ -131,15 +131,16 @@ class Savepoints:
         used = {i.removesuffix(BEGUN) for i in ids}
         folders = [f for f in there if f not in used]
         begun = [f"{i}.json" for i in ids if i.endswith(BEGUN) and i.removesuffix(BEGUN) in ids]
-        halves = [n for n, at in times.items() if n[0] == "." and (n[1:] in times or _is_left(n, at, used))]
+        halves = [n for n, at in times.items() if n[0] == "." and _is_left(n[1:], at, times, used)]
         return [f"{DIR}/{n}" for n in (*folders, *begun, *halves)] + [s.path for s in self._of_old_forks()]
 
     def delete_leftovers(self) -> None:
         """Deletes what `leftovers` finds."""
         for savepoint in self._of_old_forks():
             self._files.delete(savepoint.path)
+        folders = self._files.directories(DIR)
         for path in self.leftovers():
-            if path.endswith(".json"):
+            if path.rpartition("/")[2] not in folders:
                 self._files.delete(path)
             else:
                 with self._files.reaching("delete", path):
@@ -172,9 +173,13 @@ class Savepoints:
             ) from error
 
 
-def _is_left(hidden: str, written_at: datetime | None, used: set[str]) -> bool:
-    """True if nobody is writing a hidden file any more."""
-    id_ = hidden[1:].removesuffix(".json")
-    if id_.endswith(BEGUN):
-        return written_at is not None and datetime.now(UTC) - written_at > _MOST_TIME
-    return id_ not in used
+def _is_left(name: str, written_at: datetime | None, there: Collection[str], used: set[str]) -> bool:
+    """True if nobody is writing a hidden file of a name any more, or needs it."""
+    is_old = written_at is not None and datetime.now(UTC) - written_at > _MOST_TIME
+    if name.endswith(".crc"):
+        # Hadoop writes the checksum of a file beside it.
+        return is_old and name.removesuffix(".crc") not in there
+    id_ = name.removesuffix(".json")
+    if id_ == name or id_.endswith(BEGUN):
+        return is_old
+    return name in there or id_ not in used
