@@ -19,9 +19,12 @@ object TestStandby {
     }
 
     /** Looks at the checkpoint once; returns whether that succeeded. */
-    def follow(): Boolean = stores.map(_._2.follow(Long.MaxValue)).forall(_ == 0)
+    def follow(): Boolean = stores.map(_._2.follow(budgetMs = 3600000)).forall(_ == 0)
 
-    def reach(): Array[Long] = stores.map(_._2.reach).toArray
+    def reach(): Array[Long] = stores.map(_._2.progress.version).toArray
+
+    /** True if a partition that moves would not wait for the files any longer. */
+    def isSettled(): Boolean = stores.forall(_._2.progress.isSettled)
 
     def close(): Unit = stores.foreach { case (root, store) => StandbyStores.drop(root, store) }
   }

@@ -1,6 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 
-import java.util.concurrent.{ConcurrentHashMap, TimeUnit}
+import java.util.concurrent.{ConcurrentHashMap, ScheduledFuture, TimeUnit}
+import java.util.concurrent.atomic.AtomicBoolean
 
 import scala.concurrent.duration.DurationInt
 import scala.util.control.NonFatal
@@ -12,12 +13,13 @@ import org.apache.spark.SparkEnv
 import org.apache.spark.internal.Logging
 import org.apache.spark.rpc.RpcTimeout
 import org.apache.spark.sql.execution.streaming.state.binshift.{Faults, LogLine}
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.FilesHere
 import org.apache.spark.util.RpcUtils
 
 /**
  * The standbys of one query on this executor. Once in each interval, it tells the driver how far they have come, hears which
- * standbys are wanted, and has each of them follow the checkpoint. It ends when the driver says so, or hasn't answered for a
- * while.
+ * standbys are wanted, and has each of them follow the checkpoint. It does so at once when a standby has become complete or has failed,
+ * because a partition that moves here may wait for that. It ends when the driver says so, or hasn't answered for a while.
  *
  * Relies on Spark: an endpoint of the driver is found by its name, and each message is answered or fails.
  */
@@ -34,14 +36,30 @@ private[shipping] final class StandbyStores private (runId: String, conf: Standb
   private var order = StandbyOrder(-1, IndexedSeq.empty)
   private var mine = Map.empty[String, Followed]
   private var unanswered = 0
+  private val isSoon = new AtomicBoolean
+  @volatile private var isEnded = false
+  private lazy val turns: ScheduledFuture[_] =
+    ShippingThreads.standbyTurns.scheduleWithFixedDelay(() => turn(), 0, conf.intervalMs, TimeUnit.MILLISECONDS)
 
-  private def turn(): Unit = {
+  private def begin(): Unit = turns: Unit
+
+  /** Makes a turn now, beside those of each interval. */
+  private def turnSoon(): Unit = if (isSoon.compareAndSet(false, true)) ShippingThreads.standbyTurns.execute { () =>
+    isSoon.set(false)
+    turn()
+  }
+
+  private def turn(): Unit = if (!isEnded) {
     val goesOn =
       try {
         Faults.at("standby.turn")
         ask().fold(false) { answer =>
           unanswered = 0
-          answer.order.foreach(obey)
+          answer.order.foreach { next =>
+            obey(next)
+            // The report that the driver has got is of another order.
+            turnSoon()
+          }
           follow(answer.committed)
           true
         }
@@ -56,12 +74,12 @@ private[shipping] final class StandbyStores private (runId: String, conf: Standb
           end()
           throw e
       }
-    if (goesOn) again(conf.intervalMs) else end()
+    if (!goesOn) end()
   }
 
   private def ask(): Option[StandbyAnswer] = {
-    val versions = order.stores.map(s => mine.get(s.root).fold(-1L)(_.store.reach))
-    val report = StandbyReport(runId, SparkEnv.get.executorId, order.id, versions, mine.values.map(_.store.bytes).sum)
+    val stores = order.stores.map(s => mine(s.root).store.progress)
+    val report = StandbyReport(runId, SparkEnv.get.executorId, order.id, stores, mine.values.map(_.store.bytes).sum)
     StandbyAnswer.parse(driver.askSync[Array[Byte]](report.toBytes, Timeout))
   }
 
@@ -72,7 +90,7 @@ private[shipping] final class StandbyStores private (runId: String, conf: Standb
       s.root -> mine.getOrElse(s.root, {
           val store = new StandbyStore(new Path(s.root), s.partition, conf, hadoopConf)
           put(s.root, store)
-          new Followed(store)
+          new Followed(store, conf.intervalMs, () => turnSoon())
         })
     }.toMap
     order = next
@@ -81,16 +99,12 @@ private[shipping] final class StandbyStores private (runId: String, conf: Standb
 
   private def follow(committed: Long): Unit = {
     val now = System.nanoTime()
-    val due = mine.values.filter(_.isDue(committed, now))
-    due.foreach { f =>
-      f.begin(committed)
-      ShippingThreads.standbys.execute(() => f.run(conf.intervalMs))
-    }
+    order.stores.map(s => mine(s.root)).filter(_.isDue(committed, now)).foreach(_.begin(committed))
   }
 
-  private def again(ms: Long): Unit = ShippingThreads.standbyTurns.schedule((() => turn()): Runnable, ms, TimeUnit.MILLISECONDS)
-
   private def end(): Unit = {
+    isEnded = true
+    turns.cancel(false)
     keepers.remove(runId, this)
     mine.foreach { case (root, followed) => drop(root, followed.store) }
     mine = Map.empty
@@ -108,10 +122,10 @@ private[sql] object StandbyStores extends Logging {
   private val keepers = new ConcurrentHashMap[String, StandbyStores]()
   private val stores = new ConcurrentHashMap[String, StandbyStore]()
 
-  /** Begins to keep standbys of a run of a query on this executor. A second call for the same run has no effect. */
+  /** Begins to keep standbys of a run of a query on this executor, or asks the driver now if that has begun. */
   def begin(runId: String, conf: StandbyConf, hadoopConf: Configuration): Unit = {
     val made = new StandbyStores(runId, conf, hadoopConf)
-    if (keepers.putIfAbsent(runId, made) == null) made.again(0)
+    Option(keepers.putIfAbsent(runId, made)).fold(made.begin())(_.turnSoon())
   }
 
   /** Registers a standby. It replaces the standby of an earlier run of the query that may not know yet that its run has ended. */
@@ -123,10 +137,15 @@ private[sql] object StandbyStores extends Logging {
     catch { case NonFatal(e) => logWarning(s"files of the standby of $root stay until this executor ends", e) }
   }
 
-  private[shipping] def of(root: String): Option[StandbyStore] = Option(stores.get(root))
+  /** The files that are here for a store that is about to be loaded on this executor. */
+  private[binshift] def filesOf(root: String): FilesHere = () => Option(stores.get(root)).flatMap(_.begin())
 
-  /** A store, and when to follow it next. The flags are set by the turn, and by the thread that follows. */
-  private final class Followed(val store: StandbyStore) {
+  /**
+   * A store, and when to follow it next. The flags are set by the turn, and by the thread that follows.
+   *
+   * @param onSettled called when the store is complete for the first time, or has failed
+   */
+  private final class Followed(val store: StandbyStore, budgetMs: Long, onSettled: () => Unit) {
     @volatile private var notBefore = System.nanoTime()
     @volatile private var isBehind = true
     @volatile private var seen = -2L
@@ -142,14 +161,20 @@ private[sql] object StandbyStores extends Logging {
     def begin(committed: Long): Unit = {
       isQueued = true
       seen = committed
+      ShippingThreads.standbys.execute(() => run())
     }
 
-    def run(budgetMs: Long): Unit =
-      try {
-        val now = System.nanoTime()
-        val backOffMs = store.follow(now + TimeUnit.MILLISECONDS.toNanos(budgetMs))
+    private def run(): Unit = {
+      val (now, wasSettled) = (System.nanoTime(), store.progress.isSettled)
+      val backOffMs = store.follow(budgetMs)
+      if (!wasSettled && store.progress.isSettled) onSettled()
+      isBehind = backOffMs > 0 || store.isFetching
+      // Goes on behind the others that wait for a thread.
+      if (backOffMs == 0 && isBehind) ShippingThreads.standbys.execute(() => run())
+      else {
         notBefore = now + TimeUnit.MILLISECONDS.toNanos(backOffMs)
-        isBehind = backOffMs > 0 || store.isFetching
-      } finally isQueued = false
+        isQueued = false
+      }
+    }
   }
 }
