@@ -102,6 +102,9 @@ class ConnectLink:
     def rollback(self, migration: str) -> None:
         self._ask("rollback", migration)
 
+    def savepoint(self, name: str) -> str:
+        return str(self._ask("savepoint", name))
+
     def current_migration(self) -> str | None:
         return self._ask("migration")
 

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from binshift.arguments import checked, is_of_pyspark
 from binshift.connect import ConnectLink
+from binshift.control.savepoint_file import Savepoint, savepoint_of
 from binshift.deprecations import renamed_arguments
 from binshift.epoch_progress import distinct
 from binshift.errors import ConfigurationError, MigrationError, MigrationTimeout, PlanError, impossible
@@ -421,6 +422,27 @@ class Controller(ObservedQuery):
         places = self._placement().drained(executor_id, wanted)
         options = MigrationOptions(start_epoch, prepare, wanted, executor_id, places)
         return self._submit(self.plan(table), options)
+
+    def savepoint(self, name: str) -> Savepoint:
+        """Keeps the state of the newest committed epoch, to go back to it.
+
+        This is what `binshift.savepoints.create` does, but the driver does it, so a client of Spark Connect
+        needs no access to the checkpoint. No state is copied, and no epoch waits.
+
+        Parameters
+        ----------
+        name : str
+            Up to 100 letters, digits, dots, dashes and underscores.
+
+        Raises
+        ------
+        ConfigurationError
+            If the name is impossible or taken, no epoch is committed yet, or a file is missing.
+        MigrationError
+            If the query has ended.
+        """
+        made = json.loads(self._link.savepoint(name))
+        return savepoint_of(made["id"], made)
 
     def _rate(self, *, prepare: bool) -> float | None:
         """Bytes that a partition adopts in a second, judging by earlier steps."""

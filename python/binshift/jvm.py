@@ -74,6 +74,9 @@ class JvmLink:
     def rollback(self, migration: str) -> None:
         call(self._handle.rollBack, migration)
 
+    def savepoint(self, name: str) -> str:
+        return str(call(self._handle.savepoint, name))
+
     def current_migration(self) -> str | None:
         return _text(call(self._handle.currentMigration))
 

@@ -65,6 +65,10 @@ class QueryLink(Protocol):
         """Stops the migration from taking further steps, and has those that it has taken undone."""
         ...
 
+    def savepoint(self, name: str) -> str:
+        """Makes a savepoint; returns the content of its file, and its id."""
+        ...
+
     def current_migration(self) -> str | None:
         """Id and plan of the migration under way."""
         ...

@@ -8,12 +8,17 @@ import org.apache.spark.sql.execution.streaming.state.LineageItem
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{EntryName, Lineage, VersionFile}
 import org.apache.spark.sql.execution.streaming.state.binshift.recovery._
 import org.apache.spark.sql.execution.streaming.state.binshift.routing._
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.OldVersions
 
 /** Random lives of checkpoints, without files: what is deleted, and whether each retained version can be recovered. */
 object TestRetention {
-  /** Lives as many checkpoints, and returns what could not be recovered, or was kept too long, with the events before. */
-  def faults(first: Long, lives: Int, events: Int, hasIds: Boolean): String = {
-    val all = (first until first + lives).map(seed => seed -> new CheckpointLife(seed, hasIds))
+  /**
+   * Lives as many checkpoints, and returns what could not be recovered, or was kept too long, with the events before.
+   *
+   * @param wrong a wrong rule that is followed: "own attempts count", "files are not shared", or "own files may go"; none if empty
+   */
+  def faults(first: Long, lives: Int, events: Int, hasIds: Boolean, wrong: String): String = {
+    val all = (first until first + lives).map(seed => seed -> new CheckpointLife(seed, hasIds, wrong))
     val found = all.flatMap { case (seed, life) => life.faultsIn(events).map(f => s"seed $seed: $f") }
     // Else the lives would not tell whether a look has to be confirmed.
     (found ++ Option.when(all.forall(_._2.overtaken == 0))("no look was overtaken")).mkString("\n")
@@ -21,10 +26,11 @@ object TestRetention {
 }
 
 /**
- * The checkpoint of one operator, of at most four partitions and six bins. Commits, attempts that are not committed, snapshots that are
- * uploaded at once, late or never, switches, savepoints, cleanups, also by stores that are elsewhere by now, drivers that die, and winding back.
+ * The checkpoint of one operator, of at most four partitions and six bins. Commits, attempts that are not committed, speculative
+ * twins, snapshots that are uploaded at once, late or never and have files in common, switches, savepoints, cleanups, also by stores
+ * that are elsewhere by now, drivers that die, and winding back.
  */
-private final class CheckpointLife(seed: Long, hasIds: Boolean) {
+private final class CheckpointLife(seed: Long, hasIds: Boolean, wrong: String) {
   private val random = new Random(seed)
   private val retain = 1 + random.nextInt(10)
   private val every = 1 + random.nextInt(6)
@@ -32,14 +38,17 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
   private val hasFamilies = random.nextBoolean()
   private val entries = mutable.TreeMap(0L -> drawnTable())
   private val there = mutable.Map.empty[Int, mutable.Set[VersionFile]]
+  /** The files of which each snapshot that is there consists, and those that there are. */
+  private val parts = mutable.Map.empty[(Int, VersionFile), Set[String]]
+  private val partsThere = mutable.Set.empty[String]
   private val said = mutable.Map.empty[(Int, Long, String), Seq[LineageItem]]
   /** The ids of each partition at each version, as they were committed. */
   private val committed = mutable.TreeMap(0L -> Map.empty[Int, String])
   private val logged = mutable.TreeMap.empty[Long, Map[Int, String]]
   private val keptIds = mutable.TreeMap.empty[Long, Map[Int, String]]
-  private val late = mutable.ArrayBuffer.empty[(Int, VersionFile)]
-  private val stores = mutable.Map.empty[Int, RetainedVersions]
-  private val stale = mutable.Buffer.empty[(Int, RetainedVersions)]
+  private val late = mutable.ArrayBuffer.empty[(Int, VersionFile, Made)]
+  private val stores = mutable.Map.empty[Int, Store]
+  private val stale = mutable.Buffer.empty[(Int, Store)]
   private var retired = mutable.Map.empty[Int, RetainedVersions]
   private var last = 0L
   private var floor = 1L
@@ -53,6 +62,8 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
   private val falseAlarms = mutable.Buffer.empty[String]
   /** How often a look was misled by what happened meanwhile. */
   var overtaken = 0
+  /** How many stores that are elsewhere by now may clean up: the latest, because others know no more. */
+  private val MostStale = 6
   private val history = mutable.Buffer(s"retain $retain, every $every, table ${entries(0)}")
 
   def faultsIn(events: Int): Option[String] = {
@@ -80,7 +91,7 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
     case 4 => restart()
     case 5 => stores.keys.toSeq.foreach(p => if (random.nextInt(3) == 0) stale += p -> stores.remove(p).get)
     case 6 | 7 | 8 | 9 => clean()
-    case 10 => late.toSeq.foreach { case (p, file) => if (random.nextBoolean()) put(p, file) }
+    case 10 => uploadLate()
     case 11 => savepoint()
     case 12 if savepoints.nonEmpty => savepoints.remove(random.nextInt(savepoints.size))
     case _ => epoch(isCommitted = true, isUploaded = false)
@@ -123,25 +134,15 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
     val before = entries.rangeTo(last - 1).lastOption.map(_._2)
     val made = (0 until table.partitions).map { p =>
       val isNew = before.forall(_.partitions <= p) && last > 0
-      val id = if (isNew) None else committed(last).get(p)
-      if (last > 0) stores.getOrElseUpdate(p, retainedOf(p)).committed(last, if (hasIds) id.orElse(Some("new")) else None)
-      ids += 1
-      val now = s"id$ids"
-      def file(kind: VersionFile.Kind) = VersionFile(last + 1, Option.when(hasIds)(now), kind, isChecksum = false)
-      if (isNew) put(p, file(VersionFile.Snapshot))
-      else {
-        put(p, file(VersionFile.Changelog))
-        if (last == 0 && hasFamilies) put(p, file(VersionFile.Snapshot))
-        // Back to the last snapshot, or to one before that if the store has not heard yet that it was uploaded.
-        val behind = Iterator.iterate(last)(_ - 1).takeWhile(v => v > 0 && committed(v).contains(p)).toSeq
-        val known = behind.indexWhere(v => has(p, v, committed(v)(p), VersionFile.Snapshot))
-        said((p, last + 1, now)) = behind.take(if (known < 0) behind.size else known + 1 + random.nextInt(every))
-          .map(v => LineageItem(v, committed(v)(p)))
-        if (isUploaded || random.nextInt(every) == 0) {
-          if (isUploaded || random.nextBoolean()) put(p, file(VersionFile.Snapshot))
-          else if (random.nextInt(3) > 0) late += p -> file(VersionFile.Snapshot)
-        }
+      val twin = Option.when(random.nextInt(6) == 0)(new Store(p, isNew))
+      val attempts =
+        (stores.getOrElseUpdate(p, new Store(p, isNew)) +: twin.toSeq).map(s => s -> attempt(p, s, isNew, isUploaded))
+      val (winner, now) = attempts(random.nextInt(attempts.size))
+      for ((loser, own) <- attempts if loser ne winner) {
+        stale += p -> loser
+        if (wrong == "own attempts count") loser.retained.committed(last + 1, Some(own))
       }
+      stores(p) = winner
       p -> now
     }.toMap
     history += s"epoch $last ${if (isCommitted) "committed" else "given up"} as ${made.toSeq.sorted.mkString(" ")}"
@@ -155,10 +156,72 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
     }
   }
 
-  private def put(p: Int, file: VersionFile): Unit = {
-    there.getOrElseUpdate(p, mutable.Set.empty) += file
-    if (file.isSnapshot) history += s"partition $p has ${file.name}"
+  /** Makes the version after `last` in a store, and returns its id. */
+  private def attempt(p: Int, store: Store, isNew: Boolean, isUploaded: Boolean): String = {
+    val id = if (isNew) None else committed(last).get(p)
+    if (last > 0) store.retained.committed(last, if (hasIds) id.orElse(Some("new")) else None)
+    ids += 1
+    val now = s"id$ids"
+    def file(kind: VersionFile.Kind) = VersionFile(last + 1, Option.when(hasIds)(now), kind, isChecksum = false)
+    def snapshot = new Made(store, store.files.filter(_ => random.nextBoolean()), s"file$ids")
+    if (isNew) upload(p, file(VersionFile.Snapshot), snapshot)
+    else {
+      there.getOrElseUpdate(p, mutable.Set.empty) += file(VersionFile.Changelog)
+      // Back to the last snapshot, or to one before that if the store has not heard yet that it was uploaded.
+      val behind = behindLast(p)
+      val known = behind.indexWhere(v => has(p, v, committed(v)(p), VersionFile.Snapshot))
+      said((p, last + 1, now)) = behind.take(if (known < 0) behind.size else known + 1 + random.nextInt(every))
+        .map(v => LineageItem(v, committed(v)(p)))
+      if (last == 0 && hasFamilies || isUploaded) upload(p, file(VersionFile.Snapshot), snapshot)
+      else if (random.nextInt(every) == 0) {
+        if (random.nextBoolean()) upload(p, file(VersionFile.Snapshot), snapshot)
+        else if (random.nextInt(3) > 0) late += ((p, file(VersionFile.Snapshot), snapshot))
+      }
+    }
+    now
   }
+
+  private def behindLast(p: Int): Seq[Long] =
+    Iterator.iterate(last)(_ - 1).takeWhile(v => v > 0 && committed(v).contains(p)).toSeq
+
+  /** Under format 1, the first attempt wins. If a later one replaced its snapshot, files of that could be gone; see record 0142. */
+  private def upload(p: Int, file: VersionFile, made: Made): Unit = if (there.getOrElseUpdate(p, mutable.Set.empty).add(file)) {
+    parts((p, file)) = made.old + made.own
+    partsThere += made.own
+    made.by.knows(file, made.old + made.own)
+    history += s"partition $p has ${file.name} of ${(made.old + made.own).toSeq.sorted.mkString(" ")}"
+  }
+
+  private def uploadLate(): Unit = {
+    val (now, later) = late.toSeq.partition(_ => random.nextBoolean())
+    late.clear()
+    late ++= later
+    // A store uploads its newest snapshot only. One that comes so late that files of it are gone is a gap; see record 0142.
+    for ((p, file, made) <- now if made.by.newest < file.version && made.old.subsetOf(partsThere)) upload(p, file, made)
+  }
+
+  /** A store on some executor. */
+  private final class Store(p: Int, isNew: Boolean) {
+    val retained: RetainedVersions = retainedOf(p)
+    /** The files of its newest snapshot in the checkpoint, which it doesn't upload again. */
+    var files = Set.empty[String]
+    var newest = 0L
+
+    def knows(snapshot: VersionFile, of: Set[String]): Unit = {
+      newest = snapshot.version
+      files = of
+    }
+
+    // It begins with the newest one that is there.
+    if (!isNew)
+      behindLast(p).iterator.map(snapshotOf(p, _)).find(f => there.get(p).exists(_(f))).foreach(f => knows(f, parts((p, f))))
+  }
+
+  private def snapshotOf(p: Int, version: Long): VersionFile =
+    VersionFile(version, Option.when(hasIds)(committed(version)(p)), VersionFile.Snapshot, isChecksum = false)
+
+  /** A snapshot of a store, with files of older ones that it knows, and one of its own. */
+  private final class Made(val by: Store, val old: Set[String], val own: String)
 
   private def restart(): Unit = {
     history += "restart"
@@ -184,27 +247,34 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
   }
 
   private def clean(): Unit = {
-    val some = random.shuffle(stores.toSeq ++ (if (random.nextInt(3) == 0) stale else Nil)).headOption
-    some.foreach { case (p, retained) => clean(p, retained) }
+    val some = random.shuffle(stores.toSeq ++ (if (random.nextInt(3) == 0) stale.takeRight(MostStale) else Nil)).headOption
+    some.foreach { case (p, store) => clean(p, store) }
     cleanRetired()
   }
 
   private def cleanAll(): Unit = {
-    stores.foreach { case (p, retained) => clean(p, retained) }
+    stores.foreach { case (p, store) => clean(p, store) }
     cleanRetired()
   }
 
-  private def clean(p: Int, retained: RetainedVersions): Unit = {
+  private def clean(p: Int, store: Store): Unit = {
+    val retained = store.retained
     val listed = there.get(p).toSeq.flatten
     // One that is elsewhere by now knows of versions that are not retained any more, or were wound back.
-    for (version <- retained.newestCommitted if stores.get(p).contains(retained);
+    for (version <- retained.newestCommitted if stores.get(p).contains(store);
       lost <- triedOr(Option.empty[String])(retained.lacking(listed, version)))
       falseAlarms += s"partition $p is said to lack $lost"
     val spared = lastKept
-    for (from <- triedOr(Option.empty[Long])(retained.keptFrom(listed, retain, None, f => spared((p, f))))) {
+    val asWell = Option.when(wrong != "own files may go" && store.newest > 0)(store.newest)
+    for (from <- triedOr(Option.empty[Long])(retained.keptFrom(listed, retain, asWell, f => spared((p, f))))) {
       history += s"partition $p is kept from $from on"
       lastKept = kept
-      there(p).filterInPlace(f => f.version >= from || spared((p, f)) || lastKept((p, f)))
+      val OldVersions.Parted(gone, _, unused, _) =
+        OldVersions.part(listed, from, f => spared((p, f)) || lastKept((p, f))) {
+          f => if (wrong == "files are not shared" && f.version >= from) Nil else parts((p, f)).toSeq
+        }
+      there(p) --= gone
+      partsThere --= unused
     }
   }
 
@@ -241,7 +311,7 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
     override def id(partition: Int, version: Long): String = known(partition, version)
     override def lineage(partition: Int, version: Long, id: String): Seq[LineageItem] = read(partition, version, id)
     override def absent(partition: Int, snapshot: VersionFile): Seq[String] =
-      if (list(partition).contains(snapshot)) Nil else Seq(snapshot.name)
+      if (list(partition).contains(snapshot)) (parts((partition, snapshot)) -- partsThere).toSeq else Seq(snapshot.name)
   }
 
   private def known(partition: Int, version: Long): String = logged.getOrElse(version, keptIds(version))(partition)
@@ -249,8 +319,10 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
   private def read(partition: Int, version: Long, id: String): Seq[LineageItem] =
     if (has(partition, version, id, VersionFile.Changelog)) said((partition, version, id)) else Nil
 
-  private def has(partition: Int, version: Long, id: String, kind: VersionFile.Kind): Boolean =
-    there.get(partition).exists(_(VersionFile(version, Option.when(hasIds)(id), kind, isChecksum = false)))
+  private def has(partition: Int, version: Long, id: String, kind: VersionFile.Kind): Boolean = {
+    val file = VersionFile(version, Option.when(hasIds)(id), kind, isChecksum = false)
+    there.get(partition).exists(_(file)) && parts.get((partition, file)).forall(_.subsetOf(partsThere))
+  }
 
   /** A retained version that cannot be recovered, by what a recovery does and by what is known of the attempts. */
   private def unreadable: Option[String] = (for {
@@ -260,7 +332,7 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
     fault <- faultOf(p, version, table.binsOf(p).toSeq)
   } yield s"version $version of partition $p: $fault").headOption
 
-  private def faultOf(p: Int, version: Long, bins: Seq[Int], asksForFamilies: Boolean = hasFamilies): Option[String] = {
+  private def faultOf(p: Int, version: Long, bins: Seq[Int]): Option[String] = {
     val lineages = mutable.Map.empty[Int, Lineage]
     def newest(of: Int, at: Long): Option[Long] = {
       val lineage = Option.when(hasIds)(lineages.getOrElseUpdate(of, new Lineage(read(of, _, _))))
@@ -285,7 +357,7 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
       val plan = RecoveryPlan.of(bins, p, version, owners(version), newest)
       val others = plan.bases.keys.flatMap(s => lacks(s.partition, s.version, VersionFile.Snapshot)) ++
         plan.stretches.keys.flatMap(s => (s.first to s.last).flatMap(lacks(s.partition, _, VersionFile.Changelog))) ++
-        plan.stretches.keys.filter(s => asksForFamilies && s.partition != p && newest(s.partition, s.first).isEmpty)
+        plan.stretches.keys.filter(s => hasFamilies && (s.partition != p || base.exists(s.first <= _)) && isUnnumbered(s))
           .map(s => s"the column families of partition ${s.partition} at version ${s.first} are not known")
       (own ++ others ++ unfound).headOption
     } catch {
@@ -293,14 +365,21 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
     }
   }
 
+  /** True if no snapshot before the changelogs says which column families they have. */
+  private def isUnnumbered(s: Stretch): Boolean = {
+    val before = Iterator.iterate(s.first)(_ - 1).takeWhile(v => v > 0 && committed(v).contains(s.partition))
+    val read =
+      before.takeWhile(v => v == s.first || has(s.partition, v + 1, committed(v + 1)(s.partition), VersionFile.Changelog))
+    !read.exists(v => there(s.partition)(snapshotOf(s.partition, v)))
+  }
+
   /** Checks the newest version, from which a file may have been taken away, and returns a finding that is wrong. */
   private def checkedWrongly: Option[String] = if (last == 0 || random.nextInt(5) > 0) None
   else {
     val table = owners(last).table(owners(last).at(last))
     val p = random.nextInt(table.partitions)
-    def found = new RecoveryCheck(filesOfAll, last).missing(p)
-    // The check can't know whether a store has families, so it doesn't miss a snapshot that only says which.
-    def wanted = if (table.sizes(p) > 0) faultOf(p, last, table.binsOf(p).toSeq, asksForFamilies = false) else None
+    def found = new RecoveryCheck(filesOfAll, last, hasFamilies).missing(p)
+    def wanted = if (table.sizes(p) > 0) faultOf(p, last, table.binsOf(p).toSeq) else None
     def wrong(what: String) =
       Option.when(found.isDefined != wanted.isDefined)(s"version $last of partition $p $what: $found, and not $wanted")
     val files = there.toSeq.flatMap { case (of, some) => some.toSeq.map(of -> _) }.filter(_._2.version > last - every)
@@ -319,7 +398,7 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
   else {
     val partitions = owners(last).table(owners(last).at(last)).assignment.toSet
     def missing(files: RetainedVersions.Files)(version: Long, of: Set[Int]): Map[Int, String] = {
-      val check = new RecoveryCheck(files, version)
+      val check = new RecoveryCheck(files, version, hasFamilies)
       of.toSeq.sorted.flatMap(p => triedOr(Option.empty[String])(check.missing(p)).map(p -> _)).toMap
     }
     val suspects = missing(new OvertakingFiles)(last, partitions)

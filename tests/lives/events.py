@@ -14,6 +14,11 @@ class Epochs:
 
 
 @dataclass(frozen=True)
+class TakeOver:
+    """Spark's own provider ran all epochs before; from here on, binshift does."""
+
+
+@dataclass(frozen=True)
 class Change:
     """A migration is submitted, unless one is under way.
 
@@ -66,7 +71,12 @@ class Look:
 
 @dataclass(frozen=True)
 class Save:
-    """A savepoint is made. At the end of the life, a fork of it has the state of its epoch."""
+    """A savepoint is made of an epoch that is retained, by the driver or another process.
+
+    At the end of the life, a fork of it has the state of its epoch.
+    """
+
+    chance: int
 
 
 @dataclass(frozen=True)
@@ -82,4 +92,4 @@ class Fault:
     epochs: int = 0
 
 
-Event = Epochs | Change | Cancel | RollBack | Lose | Restart | Look | Save | Fault
+Event = Epochs | TakeOver | Change | Cancel | RollBack | Lose | Restart | Look | Save | Fault

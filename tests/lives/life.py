@@ -6,12 +6,24 @@ import random
 from dataclasses import dataclass
 
 from chaos.life import DRAWN
-from lives.events import Cancel, Change, Epochs, Event, Fault, Look, Lose, Restart, RollBack, Save
-from lives.themes import THEMES
+from lives.events import Cancel, Change, Epochs, Event, Fault, Look, Lose, Restart, RollBack, Save, TakeOver
+from lives.themes import THEMES, TURNS
 from local.settings import AVRO, JOIN_4, MIN_DELTAS, ONE_EPOCH, STORE
 
 __all__ = ["EPOCHS", "Life"]
-__all__ += ["Cancel", "Change", "Epochs", "Event", "Fault", "Look", "Lose", "Restart", "RollBack", "Save"]
+__all__ += [
+    "Cancel",
+    "Change",
+    "Epochs",
+    "Event",
+    "Fault",
+    "Look",
+    "Lose",
+    "Restart",
+    "RollBack",
+    "Save",
+    "TakeOver",
+]
 BINSHIFT = STORE + "binshift."
 RETAINED = "spark.sql.streaming.minBatchesToRetain"
 #: Each life comes to its end after so many epochs; some of them may have run more than once.
@@ -54,12 +66,15 @@ class Life:
         return int(self.conf.get(RETAINED, "20"))
 
     @staticmethod
+    def theme_of(seed: str) -> str:
+        """The name of its theme. The themes of a run take turns."""
+        run, _, index = seed.rpartition("-")
+        return random.Random(run).sample(TURNS, len(TURNS))[int(index) % len(TURNS)]
+
+    @staticmethod
     def of(seed: str) -> Life:
         """Draws a life. Its seed is that of a run, a dash, and the index of the life."""
-        rng = random.Random(seed)
-        # The themes of a run take turns.
-        run, _, index = seed.rpartition("-")
-        theme = random.Random(run).sample(THEMES, len(THEMES))[int(index) % len(THEMES)]
+        rng, theme = random.Random(seed), THEMES[Life.theme_of(seed)]
         operator = rng.choice(theme.operators)
         settings = [name for name in DRAWN if rng.random() < theme.odds.get(name, 0.15)]
         settings += ["avro"] * (operator.startswith("tws") and rng.random() < 0.25)
@@ -67,8 +82,9 @@ class Life:
         retained = rng.choice(theme.retained)
         deltas = rng.choice(theme.deltas)
         settings += [f"retained-{retained}"] * (retained < 20) + [f"deltas-{deltas}"] * (deltas < 10)
-        # A first epoch that is not disturbed, since there is nothing to move before it.
-        events: list[Event] = [Epochs(1)]
+        # First epochs that are not disturbed, since there is nothing to move before them.
+        is_taken_over = rng.random() < 0.15
+        events: list[Event] = [Epochs(rng.randint(1, 4)), TakeOver()] if is_taken_over else [Epochs(1)]
         while sum(e.n for e in events if isinstance(e, Epochs)) < EPOCHS - 2:
             events += theme.round(rng, retained)
         return Life(operator, rng.randint(1, 4), rng.choice(theme.rows), tuple(settings), tuple(events))

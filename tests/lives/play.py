@@ -17,13 +17,29 @@ from typing import Any
 import binshift
 import binshift.inspect as reading
 from binshift import AllAtOnce, Batched, Fluid, Migration, OnDemand, RoutingTable, savepoints
+from binshift.control.files import Files
 from binshift.inspect.tools.fsck import Severity, fsck
-from binshift.session import PROVIDER
+from binshift.savepoints.retained import retained_epochs
+from binshift.session import PROVIDER, PROVIDER_KEY
 from chaos.life import committed
 from chaos.winding import forget_from
-from harness import StreamRun, end_maintenance
+from harness import STOCK, StreamRun, end_maintenance
 from lives.armed import Armed
-from lives.life import EPOCHS, Cancel, Change, Epochs, Event, Fault, Life, Look, Lose, Restart, RollBack, Save
+from lives.life import (
+    EPOCHS,
+    Cancel,
+    Change,
+    Epochs,
+    Event,
+    Fault,
+    Life,
+    Look,
+    Lose,
+    Restart,
+    RollBack,
+    Save,
+    TakeOver,
+)
 from lives.oracle import Oracles, Variants, input_of, rows_of, state_of
 from local.queries import QUERIES
 from traces.by_hand import wound_back
@@ -80,7 +96,8 @@ class _Player:
         self.life, self.oracles = life, oracles
         self.variants: Variants = (0,) * EPOCHS
         query = QUERIES[life.operator]
-        self.run = StreamRun(spark, root, query.build, query.mode, PROVIDER, life.conf)
+        provider = STOCK if TakeOver() in life.events else PROVIDER
+        self.run = StreamRun(spark, root, query.build, query.mode, provider, life.conf)
         self.stores = getattr(spark._jvm.org.apache.spark.sql.execution.streaming.state, "StateStore$")
         self.faults = Armed()
         self.counts = {
@@ -93,8 +110,8 @@ class _Player:
             "failures": 0,
         }
         self.fed = 0
-        #: The epochs of savepoints, with the input that they had.
-        self.saved: dict[int, Variants] = {}
+        #: The epochs of savepoints, with their names and the input that they had.
+        self.saved: dict[int, tuple[str, Variants]] = {}
         self.compared: dict[int, list[Any]] = {}
         self.uncounted = UNCOUNTED
         self.tasks = spark._jvm.binshift.tests.TestTasks
@@ -107,12 +124,15 @@ class _Player:
             case Epochs(n):
                 for _ in range(min(n, EPOCHS - 1 - committed(self.run.root))):
                     self._epoch()
+            case TakeOver():
+                self.run.stop()
+                end_maintenance(self.run.spark)
+                self.run.spark.conf.set(PROVIDER_KEY, PROVIDER)
+                self._start()
             case Change():
                 self._change(event)
             case Cancel():
-                with contextlib.suppress(binshift.BinshiftError):
-                    if (migration := self.run.attach().migration()) is not None:
-                        migration.cancel()
+                self._cancel()
             case RollBack():
                 with contextlib.suppress(binshift.BinshiftError):
                     self._roll_back()
@@ -121,8 +141,8 @@ class _Player:
                 getattr(self.stores, "MODULE$").unloadAll()
             case Restart():
                 self._restart(event)
-            case Save():
-                self._save()
+            case Save(chance):
+                self._save(chance)
             case Look(chance):
                 if (last := committed(self.run.root)) >= 0:
                     self._compare_state(last - chance % min(self.life.retained, last + 1))
@@ -155,28 +175,36 @@ class _Player:
             raise WrongError(f"fsck: {damage[:3]}")
         return verdict
 
-    def _save(self) -> None:
-        last = committed(self.run.root)
-        if last < 0 or last in self.saved:
+    def _save(self, chance: int) -> None:
+        there = retained_epochs(Files(self.run.checkpoint))
+        if not there:
+            return
+        # Each second one is made of the newest epoch by the driver.
+        epoch = None if chance % 2 else there[-1 - chance // 2 % len(there)]
+        name = f"saved-{self.counts['savepoints']}"
+        if (there[-1] if epoch is None else epoch) in self.saved:
             return
         try:
-            made = savepoints.create(self.run.checkpoint, f"at-{last}")
+            if epoch is None and self.run.query.isActive:
+                made = self.run.attach().savepoint(name)
+            else:
+                made = savepoints.create(self.run.checkpoint, name, epoch=epoch)
         except binshift.BinshiftError as error:
-            raise WrongError(f"no savepoint can be made: {error}") from error
+            raise WrongError(f"no savepoint of {epoch or there} can be made: {error}") from error
         self.counts["savepoints"] += 1
-        self.saved[made.epoch] = self.variants
+        self.saved[made.epoch] = name, self.variants
 
     def _drop_from(self, epoch: int) -> None:
         """Under format 1, a query that was wound back past a savepoint would not start."""
         for saved in [e for e in self.saved if e >= epoch and "format-2" not in self.life.settings]:
-            savepoints.drop(self.run.checkpoint, f"at-{saved}")
+            savepoints.drop(self.run.checkpoint, self.saved[saved][0])
             del self.saved[saved]
 
     def _compare_forks(self) -> None:
-        for epoch, variants in self.saved.items():
+        for epoch, (name, variants) in self.saved.items():
             fork = copy.copy(self.run)
             fork.checkpoint = self.run.root / f"fork-{epoch}"
-            savepoints.fork(self.run.checkpoint, fork.checkpoint, savepoint=f"at-{epoch}")
+            savepoints.fork(self.run.checkpoint, fork.checkpoint, savepoint=name)
             self._compare_state(epoch, fork, variants)
 
     def _compare_state(
@@ -329,6 +357,7 @@ class _Player:
             "OnDemand": OnDemand(),
         }
         strategy: Any = chosen[event.strategy]
+        self._end_migration(rng.randint(1, 4))
         try:
             controller = self.run.attach()
             limit: dict[str, Any] = {}
@@ -339,7 +368,7 @@ class _Player:
             else:
                 table = controller.routing()
                 target: Any = event.to
-                if event.to in ("owners", "few"):
+                if event.to in ("owners", "few", table.partitions):
                     target = _other_owners(rng, table, event.to == "few")
                 plan = controller.plan(target, strategy=strategy, prepare=event.prepare)
                 controller.submit(plan, prepare=event.prepare, **limit)
@@ -347,6 +376,21 @@ class _Player:
         except binshift.BinshiftError:
             # One is under way, nothing is to move, or the query is just failing, which is seen elsewhere.
             self.counts["refused"] += 1
+
+    def _end_migration(self, epochs: int) -> None:
+        """Gives a migration that is under way some more epochs, and then cancels it."""
+        for _ in range(epochs):
+            with contextlib.suppress(binshift.BinshiftError):
+                if self.run.attach().migration() is None:
+                    return
+            self.do(Epochs(1))
+        self._cancel()
+        self.do(Epochs(1))
+
+    def _cancel(self) -> None:
+        with contextlib.suppress(binshift.BinshiftError):
+            if (migration := self.run.attach().migration()) is not None:
+                migration.cancel()
 
     def _arm(self, fault: Fault) -> None:
         # If tasks clean up, and that fails, the error is so long that the stream's thread overflows in Spark's

@@ -16,13 +16,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from itertools import count
+from collections.abc import Collection, Iterator
+from itertools import count, islice
 from pathlib import Path
 
 from devtools.results import commit
 from lives.jvm import session_of_lives
 from lives.life import Life
 from lives.shrink import shrunk
+from lives.themes import THEMES
 from prepared import prepare_jvms
 
 REPO = Path(__file__).resolve().parents[2]
@@ -33,8 +35,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", help="of all lives; or that of a single one, which has a dash")
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--processes", type=int, default=2, help="JVMs side by side")
-    parser.add_argument("--first", type=int, default=0, help="index of the first life")
-    parser.add_argument("--step", type=int, default=1, help="from one index to the next")
+    parser.add_argument("--themes", nargs="+", choices=THEMES, help="only lives with these", default=())
+    parser.add_argument("--first", type=int, default=0, help="how many of the lives to leave out")
+    parser.add_argument("--step", type=int, default=1, help="from one of the lives to the next")
     parser.add_argument(
         "--shrink", type=float, default=5.0, metavar="MINUTES", help="of looking for a shorter one"
     )
@@ -60,6 +63,7 @@ def _side_by_side(given: argparse.Namespace, seed: str) -> int:
     own = [sys.executable, __file__, "--seed", seed, "--minutes", str(given.minutes), "--processes", "1"]
     own += ["--shrink", str(given.shrink), "--oracles", str(given.oracles or scratch / "oracles")]
     own += ["--results", str(given.results)] if given.results else []
+    own += ["--themes", *given.themes] if given.themes else []
     running = [
         subprocess.Popen([*own, "--first", str(given.first + i), "--step", str(given.processes)])
         for i in range(given.processes)
@@ -84,7 +88,6 @@ def _alone(given: argparse.Namespace, seed: str) -> int:
 
     root = Path(tempfile.mkdtemp(prefix="binshift-lives-"))
     deadline = time.monotonic() + given.minutes * 60
-    index, lived = given.first, 0
     with session_of_lives(root) as spark:
         oracles = Oracles(spark, given.oracles or root / "oracles")
         roots = (root / f"life-{n}" for n in count())
@@ -104,12 +107,12 @@ def _alone(given: argparse.Namespace, seed: str) -> int:
                     out.write(line + "\n")
             return None
 
-        while time.monotonic() < deadline:
-            of = seed if "-" in seed else f"{seed}-{index}"
+        for of in islice(_seeds(seed, given.themes), given.first, None, given.step):
+            if time.monotonic() > deadline:
+                break
             began = time.monotonic()
             life = Life.of(of)
             found = wrong(life)
-            lived += 1
             print(
                 f"life {of}: {life.operator}, {time.monotonic() - began:.1f} s, {found or 'right'}", flush=True
             )
@@ -117,11 +120,15 @@ def _alone(given: argparse.Namespace, seed: str) -> int:
                 shorter = shrunk(life, lambda other: wrong(other) is not None, given.shrink * 60)
                 print(f"{found}\nshortest: {shorter!r}", flush=True)
                 return 1
-            if "-" in seed:
-                break
-            index += given.step
     shutil.rmtree(root)
     return 0
+
+
+def _seeds(seed: str, themes: Collection[str]) -> Iterator[str]:
+    """The seeds of a run's lives that have one of the themes, or any; or the seed of a single life."""
+    if "-" in seed:
+        return iter([seed])
+    return (of for n in count() if Life.theme_of(of := f"{seed}-{n}") in (themes or THEMES))
 
 
 if __name__ == "__main__":

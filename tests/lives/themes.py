@@ -23,6 +23,8 @@ FORGETTING = ("tumbling-append", "session-fixed", "dedup-watermark", "join-inner
 ORDERED = ("join-inner", "join-full", *[MOST_KINDS] * 2)
 #: Operators that start no Python processes, which take most of an epoch's time.
 QUICK = (*(o for o in OPERATORS if o not in ("pandas-with-state", "tws-rows")), *[MOST_KINDS] * 2)
+#: Mostly operators that look up state by the keys of their rows, so that rows come on demand.
+BY_KEY = (*["count", "dedup-watermark", "jvm-with-state"] * 2, "join-inner", "session-fixed", MOST_KINDS)
 #: Operators that are quick with many rows, and get new ones in each epoch.
 LARGE = ("tumbling-append", "dedup-watermark")
 #: Points of `Faults.scala` that a life passes outside of the driver's part in a start, by what is done there.
@@ -112,8 +114,10 @@ class Theme:
                     events.append(Lose())
                 case "restart":
                     events.append(_restart(rng, retained))
+                case "remade" if retained > 1:
+                    events += _remade(rng, retained)
                 case "save":
-                    events.append(Save())
+                    events.append(Save(rng.randrange(1000)))
                 case "look":
                     events.append(Look(rng.randrange(1000)))
         return events + [Epochs(1)] * (rng.random() < 0.5)
@@ -134,6 +138,18 @@ class Theme:
         if form < 0.7 and self.failing:
             return Fault(rng.choice(self.failing), "fails", rng.randint(2, 8))
         return Fault(rng.choice(self.points), rng.choice(["throw", "throw", "interrupt", "slow"]))
+
+
+def _remade(rng: random.Random, retained: int) -> list[Event]:
+    """Epochs run again with other input, have no snapshots then, and are recovered."""
+    back = rng.randint(1, min(3, retained - 1))
+    return [
+        Fault("snapshot.upload", "fails", rng.randint(2, 4)),
+        Restart(loses=True, back=back, other=True),
+        Epochs(back + rng.choice([0, 0, 1])),
+        Lose(),
+        Epochs(1),
+    ]
 
 
 def _restart(rng: random.Random, retained: int) -> Restart:
@@ -197,7 +213,7 @@ ATTEMPTS = Theme(
     deltas=(1, 2, 2, 3, 4, 5),
     retained=(2, 3, 4, 5, 20),
     strategies=("AllAtOnce", "AllAtOnce", "Batched", "OnDemand"),
-    events={"restart": 8, "lose": 1, "look": 2, "fault": 6},
+    events={"restart": 5, "remade": 4, "lose": 1, "look": 2, "fault": 6},
     points=(
         "switch.done",
         "switch.ingest",
@@ -212,6 +228,7 @@ ATTEMPTS = Theme(
 )
 #: Bins and rows come on demand, late.
 DEMAND = Theme(
+    operators=BY_KEY,
     odds={"no-changelog": 0.1},
     strategies=("OnDemand",),
     events={"cancel": 1, "undo": 2, "lose": 2, "restart": 2, "look": 2, "fault": 6},
@@ -221,11 +238,13 @@ DEMAND = Theme(
 )
 #: Little is retained, and partitions come and go, so that many files are deleted.
 CLEANUPS = Theme(
+    operators=(*QUICK, *ORDERED, *ORDERED),
     odds={"eager-cleanup": 1.0, "format-2": 0.4, "no-changelog": 0.1},
-    deltas=(1, 2, 3, 4, 5),
-    retained=(1, 2, 3, 4),
+    # If snapshots are rare, old owners have theirs while new owners haven't.
+    deltas=(1, 2, 3, 5, 10, 10),
+    retained=(1, 1, 2, 3, 4),
     strategies=("AllAtOnce", "AllAtOnce", "Batched", "OnDemand"),
-    events={"undo": 2, "lose": 2, "restart": 3, "look": 5, "save": 6, "fault": 3},
+    events={"undo": 2, "lose": 5, "restart": 3, "look": 5, "save": 5, "fault": 2},
     points=KEEPING,
     held=(),
     failing=("snapshot.upload", "versions.deleted"),
@@ -236,4 +255,16 @@ PLANS = Theme(
     events={"cancel": 3, "undo": 6, "restart": 3, "nothing": 1},
 )
 EVERYTHING = Theme(operators=OPERATORS)
-THEMES = (WAYS, WAYS, SWEEPS, COPIES, LARGE_STATE, ATTEMPTS, DEMAND, CLEANUPS, PLANS, EVERYTHING)
+THEMES = {
+    "ways": WAYS,
+    "sweeps": SWEEPS,
+    "copies": COPIES,
+    "large": LARGE_STATE,
+    "attempts": ATTEMPTS,
+    "demand": DEMAND,
+    "cleanups": CLEANUPS,
+    "plans": PLANS,
+    "everything": EVERYTHING,
+}
+#: How often each of them has its turn.
+TURNS = ("ways", *THEMES)

@@ -1,6 +1,7 @@
 """A client of Spark Connect in the server's process, with a query that counts rows by key.
 
-It is rescaled through its checkpoint, and then by the controller. Prints the numbers of partitions.
+It is rescaled through its checkpoint, and then by the controller, which makes a savepoint, too. Prints the
+numbers of partitions.
 """
 
 import json
@@ -49,6 +50,9 @@ for epoch in range(40):
         binshift.attach(query).rescale(3, strategy=binshift.AllAtOnce(), prepare=False)
     if epoch > 0 and seen[-2] == 3:
         break
+made = binshift.attach(query).savepoint("kept")
+assert made == binshift.savepoints.get(CHECKPOINT, "kept")
+assert made.epoch == len(seen) - 1
 assert {r.k: r["count"] for r in spark.table("counts").collect()} == expected
 query.stop()
 spark.stop()

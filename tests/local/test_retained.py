@@ -111,4 +111,13 @@ def test_each_version_that_is_kept_has_all_of_its_files(stream, conf):
 @pytest.mark.parametrize("ids", [False, True], ids=["format 1", "format 2"])
 def test_each_retained_version_can_be_recovered_whatever_happened_and_nothing_else_is_kept(spark, ids):
     lives = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestRetention
-    assert lives.faults(0, 60, 80, ids) == ""
+    assert lives.faults(0, 60, 80, ids, "") == ""
+
+
+@pytest.mark.parametrize(
+    ("rule", "ids", "first"),
+    [("own attempts count", True, 0), ("files are not shared", False, 0), ("own files may go", False, 120)],
+)
+def test_lives_of_checkpoints_find_a_wrong_rule(spark, rule, ids, first):
+    lives = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestRetention
+    assert re.search("lacks|there is no plan", lives.faults(first, 20, 80, ids, rule))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from binshift import (
     AllAtOnce,
     Batched,
     ConfigurationError,
+    MigrationError,
     OnDemand,
     StateFormatError,
     StorageError,
@@ -26,11 +29,12 @@ from binshift import (
 from binshift.control.files import Files
 from binshift.control.savepoints import Savepoints
 from binshift.inspect.tools.fsck import Severity, fsck
+from binshift.savepoints.retained import retained_epochs
 from binshift.session import PROVIDER
-from harness import Fault, StreamRun, end_maintenance, until
+from harness import STOCK, Fault, StreamRun, end_maintenance, rows, until
 from local.migrations import finish
-from local.queries import QUERIES, count_by_key
-from local.settings import IDS, MIN_DELTAS, ONE_EPOCH, OPERATORS, new
+from local.queries import BOTH_SIDES, QUERIES, count_by_key, interval_join, plain_join, session_of_fixed_gap
+from local.settings import IDS, JOIN_3, MIN_DELTAS, ONE_EPOCH, OPERATORS, new
 
 #: Old versions are deleted as soon as they may be.
 EAGER = {
@@ -100,6 +104,77 @@ def test_a_fork_has_the_state_of_its_savepoint_and_goes_on(stream, name, conf):
         assert fork.outputs == {e: out for e, out in run.outputs.items() if e >= first}
         assert fork.states(query.state) == run.states(query.state)
         fork.stop()
+
+
+@pytest.mark.parametrize("conf", [{}, IDS], ids=["format-1", "format-2"])
+def test_a_fork_begins_with_any_epoch_that_is_retained(stream, tmp_path, conf):
+    retained = {"spark.sql.streaming.minBatchesToRetain": "6"}
+    run = stream(count_by_key, conf=conf | EAGER | ONE_EPOCH | retained).start()
+    states = {}
+    for epoch in range(18):
+        if epoch == 10:
+            run.attach().rescale(5, strategy=Batched(17), prepare=False)
+        run.run(epoch)
+        states[epoch] = run.states([{}])
+    run.stop()
+    run.start()
+    run.run(18, 19)
+    there = retained_epochs(Files(run.checkpoint))
+    assert there == [15, 16, 17, 18, 19]
+    for epoch in (15, 17):
+        fork = stream(run.build, f"fork-at-{epoch}", mode=run.mode, conf=run.conf)
+        fork.input = run.input
+        assert savepoints.fork(run.checkpoint, fork.checkpoint, epoch=epoch).epoch == epoch
+        assert damages(fork) == []
+        assert fork.states([{}]) == states[epoch]
+        fork.start()
+        fork.query.processAllAvailable()
+        # The source has taken notice of all files since, so it reads them in one epoch.
+        assert min(fork.outputs) == epoch + 1
+        assert fork.states([{}]) == run.states([{}])
+        fork.stop()
+    savepoints.create(run.checkpoint, "kept", epoch=16)
+    before = files_of_versions(run)
+    run.run(*range(20, 40))
+    assert until(lambda: len(before - files_of_versions(run)) > 5)
+    assert forked(stream, run, "kept").states([{}]) == states[16]
+    with pytest.raises(
+        ConfigurationError, match=r"one of 35 to 39, or a savepoint, .*: kept \(epoch 16\)"
+    ) as gone:
+        savepoints.fork(run.checkpoint, tmp_path / "none", epoch=16)
+    assert gone.value.condition == "EPOCH_NOT_RETAINED"
+    with pytest.raises(ConfigurationError, match="either a savepoint or an epoch"):
+        savepoints.fork(run.checkpoint, tmp_path / "none", epoch=16, savepoint="kept")
+
+
+@pytest.mark.parametrize(("name", "conf"), OPERATORS)
+def test_a_savepoint_and_a_fork_are_given_back_to_spark_s_provider(stream, tmp_path, name, conf):
+    query = QUERIES[name]
+    run = new(stream, name, PROVIDER, conf | EAGER).start()
+    run.run(0, 1)
+    run.attach().rescale(5, strategy=Batched(17), prepare=False)
+    run.run(2, 3)
+    savepoints.create(run.checkpoint, "kept")
+    run.run(*range(4, 9))
+    for savepoint in ("kept", None):
+        fork = forked(stream, run, savepoint)
+        if savepoint is None:
+            run.run(9, 10)
+            fork.start()
+            fork.query.processAllAvailable()
+            fork.stop()
+        state = fork.states(query.state)
+        given = tmp_path / f"given-{savepoint}"
+        report = binshift.convert(str(fork.checkpoint), to="rocksdb", output=str(given), spark=run.spark)
+        assert report.converted
+        stock = new(stream, name, STOCK, conf, f"stock-{savepoint}")
+        stock.input, stock.checkpoint = run.input, given
+        assert stock.states(query.state) == state
+        run.run(11)
+        stock.start()
+        stock.query.processAllAvailable()
+        assert stock.outputs == {e: out for e, out in run.outputs.items() if e >= min(stock.outputs)}
+        assert stock.states(query.state) == run.states(query.state)
 
 
 def test_files_go_once_their_savepoint_is_dropped(stream):
@@ -288,3 +363,171 @@ def test_what_cannot_be_done_says_so(stream, tmp_path):
     (tmp_path / "there/file").touch()
     with pytest.raises(ConfigurationError, match="is not empty"):
         savepoints.fork(run.checkpoint, tmp_path / "there", savepoint="one")
+
+
+@pytest.mark.parametrize("conf", [{}, IDS], ids=["format-1", "format-2"])
+def test_the_driver_makes_the_same_savepoints(stream, conf):
+    run = stream(interval_join("leftOuter"), mode="append", conf=JOIN_3 | conf | EAGER | ONE_EPOCH).start()
+    controller = run.attach()
+    run.run(0, 1)
+    controller.rescale(5, strategy=Batched(17), prepare=False)
+    for epoch in range(2, 12):
+        run.run(epoch)
+        end_maintenance(run.spark)
+        made, other = (
+            controller.savepoint(f"driver-{epoch}"),
+            savepoints.create(run.checkpoint, f"other-{epoch}"),
+        )
+        assert made == savepoints.get(run.checkpoint, f"driver-{epoch}")
+        assert (made.epoch, made.files, made.copies) == (other.epoch, other.files, other.copies)
+    state = run.states(BOTH_SIDES)
+    run.spark.sql(f"CALL binshift.system.savepoint(query => '{run.query.id}', name => 'by-sql')").collect()
+    run.run(*range(12, 30))
+    for name in ("driver-11", "by-sql"):
+        assert forked(stream, run, name).states(BOTH_SIDES) == state
+    with pytest.raises(ConfigurationError, match="has a savepoint driver-4 already"):
+        controller.savepoint("driver-4")
+    with pytest.raises(ConfigurationError, match="letters"):
+        controller.savepoint("../one")
+    run.stop()
+    assert damages(run) == []
+    with pytest.raises(MigrationError, match="ended"):
+        controller.savepoint("late")
+    # It doesn't know the operators yet, and must not make one without their state.
+    run.start()
+    with pytest.raises(MigrationError, match="has not planned its first epoch"):
+        run.attach().savepoint("early")
+    assert "early" not in [s.name for s in savepoints.of(run.checkpoint)]
+
+
+def pairs(df: DataFrame) -> DataFrame:
+    return plain_join(df).select("k", "lv", "rv")
+
+
+def distinct_pairs(df: DataFrame) -> DataFrame:
+    return pairs(df).dropDuplicates(["k", "lv", "rv"])
+
+
+def counted_once(df: DataFrame) -> DataFrame:
+    return df.dropDuplicates(["k", "v"]).groupBy("k").agg(F.count("*").alias("n"))
+
+
+def counted_each_time(df: DataFrame) -> DataFrame:
+    return df.groupBy("k").agg(F.count("*").alias("n"))
+
+
+def in_three(df: DataFrame) -> DataFrame:
+    return counted_once(df.dropDuplicates(["k", "v", "t"]))
+
+
+def with_other_operators(
+    stream: Callable[..., StreamRun], run: StreamRun, build: Callable[[DataFrame], DataFrame], *dropped: int
+) -> StreamRun:
+    """A query with fewer operators on a fork, with the same input."""
+    fork = stream(build, f"fork-without-{'-'.join(map(str, dropped))}", mode=run.mode, conf=run.conf)
+    fork.input = run.input
+    savepoints.fork(run.checkpoint, fork.checkpoint, drop_operators=dropped)
+    assert damages(fork) == []
+    return fork
+
+
+@pytest.mark.parametrize("conf", [{}, IDS], ids=["format-1", "format-2"])
+def test_a_fork_without_the_last_operator_goes_on_as_if_there_had_never_been_one(stream, conf):
+    """The join was operator 1, and is operator 0 of the fork. Its metadata have paths of schemas."""
+    run = stream(distinct_pairs, mode="append", conf=JOIN_3 | conf | EAGER | ONE_EPOCH).start()
+    alone = stream(pairs, "alone", mode="append", conf=run.conf)
+    alone.input = run.input
+    alone.start()
+    run.run(0, 1)
+    run.attach().rescale(5, strategy=Batched(17), prepare=False)
+    run.run(2, 3)
+    fork = with_other_operators(stream, run, pairs, 0)
+    assert not (fork.checkpoint / "state/1").exists()
+    alone.query.processAllAvailable()
+    assert fork.states(BOTH_SIDES) == alone.states(BOTH_SIDES)
+    run.stop()
+    run.checkpoint.rename(run.root / "gone")
+    for epoch in (4, 7):
+        fork.start()
+        fork.attach().rescale(epoch - 1, strategy=AllAtOnce(), prepare=False)
+        for e in range(epoch, epoch + 3):
+            fork.feed(rows(e))
+            fork.query.processAllAvailable()
+        fork.stop()
+    alone.query.processAllAvailable()
+    assert sorted(fork.outputs) == [4, 5, 6, 7, 8, 9]
+    assert fork.outputs == {e: out for e, out in alone.outputs.items() if e >= 4}
+    assert fork.states(BOTH_SIDES) == alone.states(BOTH_SIDES)
+    assert damages(fork) == []
+
+
+@pytest.mark.parametrize("conf", [{}, IDS], ids=["format-1", "format-2"])
+@pytest.mark.parametrize("build", [counted_once, in_three])
+def test_a_fork_without_the_operators_below_keeps_the_state_of_the_one_above(stream, conf, build):
+    run = stream(build, conf=conf | EAGER | ONE_EPOCH).start()
+    run.run(0, 1)
+    run.attach().rescale(5, strategy=Batched(17), prepare=False)
+    run.run(2, 3)
+    before = {(r["k"], r["v"]) for e in range(4) for r in rows(e)}
+    fork = with_other_operators(stream, run, counted_each_time, *((1,) if build is counted_once else (1, 2)))
+    fork.start()
+    run.run(4, 5)
+    fork.query.processAllAvailable()
+    counts = Counter(k for k, _ in before) + Counter(r["k"] for e in (4, 5) for r in rows(e))
+    assert {key: value for (key,), (value,) in fork.state()} == counts
+
+
+@pytest.mark.parametrize("conf", [{}, IDS], ids=["format-1", "format-2"])
+def test_an_operator_between_two_others_is_left_out(stream, conf):
+    run = stream(in_three, conf=conf | EAGER | ONE_EPOCH).start()
+    run.run(0, 1, 2, 3)
+    [lowest] = run.states([{"operatorId": "2"}])
+    fork = with_other_operators(
+        stream, run, lambda df: counted_each_time(df.dropDuplicates(["k", "v", "t"])), 1
+    )
+    assert fork.states([{"operatorId": "1"}]) == [lowest]
+    assert fork.states([{}]) == run.states([{}])
+    fork.start()
+    run.run(4)
+    fork.query.processAllAvailable()
+    assert fork.states([{"operatorId": "1"}]) == run.states([{"operatorId": "2"}])
+
+
+def test_a_query_that_has_lost_or_gained_operators_is_told_which_and_what_to_do(stream):
+    run = stream(counted_once, conf=ONE_EPOCH).start()
+    run.run(0)
+    run.stop()
+    for build, message in (
+        (
+            count_by_key,
+            r"lost stateful operators \(1 dedupe\).*binshift fork \S+ NEW --drop-operator 1`, and start",
+        ),
+        (
+            lambda df: df.dropDuplicates(["k", "v"]),
+            r"lost stateful operators \(0 stateStoreSave\).*--drop-operator 0`",
+        ),
+        (
+            in_three,
+            r"gained stateful operators \(1 dedupe, or 2 dedupe\).*start the query with a new checkpoint",
+        ),
+        (
+            session_of_fixed_gap,
+            r"lost and gained stateful operators: .* 0 stateStoreSave, 1 dedupe, .* 0 sessionWindow",
+        ),
+    ):
+        other = stream(build, f"other-{message[:9]}", conf=run.conf)
+        other.input, other.checkpoint = run.input, run.checkpoint
+        if build is session_of_fixed_gap:
+            other.mode = "append"
+        other.feed(rows(1))
+        other.start()
+        with pytest.raises(Exception, match="OPERATORS_CHANGED") as refused:
+            other.query.processAllAvailable()
+        assert re.search(message, str(refused.value))
+        assert not (run.checkpoint / "commits/1").exists()
+    run.start()
+    run.query.processAllAvailable()
+    with pytest.raises(
+        ConfigurationError, match="has no operator 2; its stateful operators: 0 stateStoreSave, 1 ded"
+    ):
+        savepoints.fork(run.checkpoint, run.root / "fork", drop_operators=[2])

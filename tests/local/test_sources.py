@@ -7,10 +7,18 @@ from threading import Thread
 import pytest
 from pyspark.sql import functions as F
 
-from binshift import Migration
+from binshift import AllAtOnce, Migration
 from harness import Fault, StreamRun, end_maintenance, entries, held_up_at, lose, until
-from local.migrations import feed_until, finish, shift, snapshots, submit_shift, version_of
-from local.queries import count_by_key, counted, counted_at_once
+from local.migrations import (
+    assert_never_migrated,
+    feed_until,
+    finish,
+    shift,
+    snapshots,
+    submit_shift,
+    version_of,
+)
+from local.queries import QUERIES, count_by_key, counted, counted_at_once
 from local.settings import IDS, MIN_DELTAS, ONE_EPOCH, STORE
 
 FORMATS = [pytest.param({}, id="format 1"), pytest.param(IDS, id="format 2")]
@@ -109,6 +117,40 @@ def test_a_snapshot_that_no_load_finds_without_a_deleted_one_is_not_relied_on(st
     assert "the next step waits: partition 0 cannot be rebuilt" in str(migration.status)
     after = finish(run, migration, 7)
     assert_rebuilt(run, after)
+
+
+@pytest.mark.long
+def test_a_snapshot_is_missed_that_only_says_which_column_families_there_were(stream, tmp_path):
+    """Bins come to a partition after its only snapshot, and leave it, so only its changelogs are read."""
+    query = QUERIES["tws-jvm"]
+    run = stream(query.build, mode=query.mode, conf=SELDOM).start()
+    run.run(0, 1)
+    controller = run.attach()
+    two = list(controller.routing().assignment)
+    most = [1 if bin == two.index(1) else 0 for bin in range(len(two))]
+
+    def submit(table: list[int]) -> Migration:
+        return controller.submit(controller.plan(table, strategy=AllAtOnce()), prepare=False)
+
+    moved = finish(run, submit(most), 2)
+    after = feed_until(run, moved, lambda: snapshots_of(run, 0)[-1] > moved)
+    with Fault("snapshot.upload", "throw", always=True):
+        after = finish(run, submit(two), after)
+        after = finish(run, submit(most), after)
+    (only,) = snapshots(run)[str(run.checkpoint / "state/0/1")]
+    lose(only)
+    migration = submit(two)
+    run.run(after)
+    assert "partition 0 cannot be rebuilt" in str(migration.status)
+    assert "column families" in str(migration.status)
+    after = finish(run, migration, after + 1)
+    assert migration.status.steps_done == 1
+    after = feed_until(run, after, lambda: snapshots_of(run, 1) != [])
+    run.stop()
+    end_maintenance(run.spark)
+    run.start()
+    run.run(after)
+    assert_never_migrated(run, query, after + 1, tmp_path, **SELDOM)
 
 
 def test_a_step_goes_on_though_the_checkpoint_does_not_say_for_some_epochs_what_it_has(stream):

@@ -109,7 +109,7 @@ CONTROLS = [
     _control(Guard.RETAIN_ALL, budget=Budget(snapshots=1, plans=0), retained=2),
     _control(Guard.CLEAN_SAME_FILE, budget=WOUND, format=1, retained=2),
     _control(Guard.KEEP_UNCOMMITTED, budget=Budget(plans=0)),
-    _control(Guard.SAVEPOINT_OF_NEWEST, budget=Budget(starts=1, snapshots=1, plans=0, savepoints=1)),
+    _control(Guard.SAVEPOINT_OF_RETAINED, budget=Budget(starts=1, snapshots=1, plans=0, savepoints=1)),
     _control(Guard.SAVEPOINT_KEEPS_ALL, budget=Budget(starts=1, snapshots=1, plans=0, savepoints=1)),
     _control(Guard.SAVEPOINT_AFTER_DECISION, budget=Budget(starts=1, snapshots=1, plans=0, savepoints=1)),
     _control(

@@ -65,7 +65,7 @@ class Guard(Enum):
     )
     KEEP_UNCOMMITTED = "a cleanup deletes files of versions that are not committed yet"
     # Savepoints
-    SAVEPOINT_OF_NEWEST = "a savepoint doesn't look whether its epoch is still the newest once it keeps files"
+    SAVEPOINT_OF_RETAINED = "a savepoint doesn't look whether its epoch is still retained once it keeps files"
     SAVEPOINT_KEEPS_ALL = "a savepoint keeps nothing until it is known which files it needs"
     SAVEPOINT_AFTER_DECISION = "a cleanup looks for savepoints before it decides what is useless, and not after"
     SAVEPOINT_STOPS_START = (

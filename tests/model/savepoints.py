@@ -1,6 +1,6 @@
 """Savepoints: another process keeps the files of a committed version, and asks no driver.
 
-It writes a file that keeps everything, looks whether its version is still the newest, finds out which files
+It writes a file that keeps everything, looks whether its version is still retained, finds out which files
 that version needs, and keeps those. Whoever deletes files looks for savepoints after deciding what to delete.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from model.recovery import File, content, expected, named, owners, way
+from model.recovery import File, content, expected, named, owners, retained, way
 from model.rules import Guard, Rules
 from model.state import Checkpoint, Cleanup, Entry, PerBin, Savepoint, State
 from model.steps import Step
@@ -18,17 +18,18 @@ def savepoints(rules: Rules, s: State) -> Iterator[Step]:
     c = s.files
     if s.left.savepoints and c.commits:
         left = s.left._replace(savepoints=s.left.savepoints - 1)
-        chosen = Savepoint("chosen", len(c.commits))
-        yield Step(("choose a version to keep", chosen.version), _with(s, None, chosen)._replace(left=left))
+        for version in retained(c):
+            chosen = Savepoint("chosen", version)
+            yield Step(("choose a version to keep", version), _with(s, None, chosen)._replace(left=left))
     for p in sorted(c.savepoints, key=repr):
         match p.phase:
             case "chosen":
                 yield Step(("begin a savepoint", p.version), _with(s, p, p._replace(phase="begun")))
             case "begun":
-                is_newest = len(c.commits) == p.version or not rules.has(Guard.SAVEPOINT_OF_NEWEST)
+                is_retained = p.version in retained(c) or not rules.has(Guard.SAVEPOINT_OF_RETAINED)
                 yield Step(
                     ("look for later epochs", p.version),
-                    _with(s, p, p._replace(phase="looked") if is_newest else None),
+                    _with(s, p, p._replace(phase="looked") if is_retained else None),
                 )
             case "looked" if len(c.commits) < p.version:
                 yield Step(("give up a savepoint of a lost epoch", p.version), _with(s, p, None))
@@ -45,7 +46,7 @@ def _finished(rules: Rules, s: State, p: Savepoint) -> Step:
     files = frozenset(f for w in ways if w is not None for f in w)
     event = ("make a savepoint", p.version)
     if None in ways and not c.is_harmed:
-        return Step(event, s, f"a savepoint of version {p.version}, which was the newest, cannot be made")
+        return Step(event, s, f"a savepoint of version {p.version}, which was retained, cannot be made")
     rows = PerBin(None if w is None else content(w, bin) for bin, w in enumerate(ways))
     if any(r != expected(c, p.version) for r in rows) and not c.is_harmed:
         return Step(event, s, f"a savepoint of version {p.version} has {rows}")

@@ -130,6 +130,9 @@ SMALL = {
         budget=Budget(crashes=1, rollbacks=1),
     ),
     "format 2, a savepoint": Rules(budget=Budget(starts=1, snapshots=1, savepoints=1)),
+    "format 2, a savepoint of an older epoch": Rules(
+        retained=2, budget=Budget(starts=1, snapshots=1, plans=0, savepoints=1)
+    ),
     "an epoch for each run": Rules(epochs=5, stops=True, remembered=1, budget=Budget(starts=5)),
 }
 
@@ -191,6 +194,9 @@ LARGE = {
     ),
     "format 1, a savepoint, wound back": Rules(
         format=1, epochs=2, retained=2, budget=Budget(crashes=1, winds=1, snapshots=1, plans=0, savepoints=1)
+    ),
+    "format 2, a savepoint of an older epoch, wound back": Rules(
+        epochs=3, retained=2, budget=Budget(crashes=1, winds=1, snapshots=1, plans=0, savepoints=1)
     ),
     "format 2, a savepoint, two drivers": Rules(epochs=2, budget=Budget(others=1, snapshots=1, savepoints=1)),
     "copies, two drivers": Rules(

@@ -101,8 +101,8 @@ def classes(hint):
 
 
 def test_what_is_public_gives_and_takes_nothing_that_is_not():
-    public = {getattr(m, n) for m in (binshift, binshift.autoscaling, binshift.inspect) for n in m.__all__
-              if inspect.isclass(getattr(m, n))}  # fmt: skip
+    public = {getattr(m, n) for m in (binshift, binshift.autoscaling, binshift.inspect, binshift.savepoints)
+              for n in m.__all__ if inspect.isclass(getattr(m, n))}  # fmt: skip
     hidden = {
         f"{place}: {kind.__name__}"
         for place, hints in annotated()

@@ -193,7 +193,8 @@ def raised():
             yield kind.condition, kind.__name__
     kinds = {"configuration": "ConfigurationError", "plan": "PlanError", "migration": "MigrationError",
              "unsupportedVersion": "UnsupportedVersionError",
-             "unsupportedOperator": "UnsupportedOperatorError", "failure": "BinshiftError"}  # fmt: skip
+             "unsupportedOperator": "UnsupportedOperatorError", "failure": "BinshiftError",
+             "state": "StateFormatError", "storage": "StorageError"}  # fmt: skip
     for condition, method in re.findall(r'BinshiftException\("(\w+)"[^\n]*?\)\s*\.(\w+)\(', SCALA):
         yield condition, kinds[method]
     for _, kind, conditions, _ in errors_of_python():

@@ -12,7 +12,7 @@ from binshift.cli.main import cli
 from binshift.control.directory import ControlDir
 from binshift.control.files import Files
 from binshift.control.mailbox import Mailbox
-from binshift.control.uris import for_pyarrow, is_uri, shown, within, without_secrets
+from binshift.control.uris import for_pyarrow, is_uri, shown, with_suffix, within, without_secrets
 from binshift.errors import ConfigurationError, MigrationTimeout
 
 S3 = "s3://AKIAKEY:sE%2Fcret@bucket/orders?region=eu-west-1&endpoint_override=localhost%3A9000"
@@ -126,3 +126,21 @@ def test_status_and_time_outs_do_not_print_secrets(tmp_path, monkeypatch):
         assert result.exit_code == 0, result.output
         assert "***@bucket" in result.output
         assert not any(secret in result.output for secret in SECRETS)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("/data/orders@before", ("/data/orders", "before")),
+        ("/data/a@b/orders", None),
+        ("/data/a@b/orders@7", ("/data/a@b/orders", "7")),
+        ("s3://bucket/orders@before?region=eu-west-1", ("s3://bucket/orders?region=eu-west-1", "before")),
+        ("s3://KEY:SECRET@bucket", None),
+        ("s3://KEY:SECRET@bucket/orders@7", ("s3://KEY:SECRET@bucket/orders", "7")),
+        ("abfs://container@account.dfs.core.windows.net/orders", None),
+        ("orders@", None),
+        ("@orders", None),
+    ],
+)
+def test_what_follows_an_at_is_part_of_the_last_component_of_a_path(text, parts):
+    assert with_suffix(text) == parts

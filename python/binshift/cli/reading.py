@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from binshift.cli.estimating import estimate_options, print_estimates
 from binshift.cli.following import Follower, send
 from binshift.cli.output import as_json, checkpoint, example, print_json, print_plan, print_table
 from binshift.cli.planning import (
@@ -42,10 +43,11 @@ __all__ = ["COMMANDS"]
         "binshift plan /data/checkpoint --partitions 8 --strategy optimized:4",
         "binshift plan /data/checkpoint --partitions 8 --output plan.json",
         "binshift plan /data/checkpoint --from plan.json --submit",
+        "binshift plan --estimate --state 5TB --executors 200 --network 10Gbit",
         errors=(ConfigurationError, PlanError, MigrationError, MigrationTimeout, UnsupportedOperatorError),
     )
 )
-@checkpoint
+@click.argument("checkpoint", required=False)
 @as_json
 @click.option("--partitions", type=int, help="The new number of state partitions.")
 @click.option("--assignment", type=click.File(), help="JSON file with the owner of each bin, '-' for stdin.")
@@ -58,10 +60,11 @@ __all__ = ["COMMANDS"]
     is_flag=True,
     help="Submit the plan. It may wait for a query that is stopped, unless it names executors.",
 )
+@estimate_options
 @migration_options
 @limits
 def plan(
-    checkpoint: str,
+    checkpoint: str | None,
     as_json: bool,
     partitions: int | None,
     assignment: Any,
@@ -81,6 +84,11 @@ def plan(
             "--start-epoch, --place-on, --no-prepare, --deadline, --on-timeout, --guard-longest-epoch, --wait "
             "and --replace need --submit"
         )
+    if checkpoint is None:
+        if not options["estimate"]:
+            raise click.UsageError("name the checkpoint, or ask for an --estimate without one")
+        print_estimates(None, options, as_json=as_json)
+        return
     found = open_directory(checkpoint)
     how = options_of(options, application=application_of(found, options))
     if source is None:
@@ -96,7 +104,10 @@ def plan(
     if output:
         _write(made, output)
     if not is_submitted:
-        print_plan(made, as_json=as_json)
+        if options["estimate"]:
+            print_estimates(made, options, as_json=as_json)
+        else:
+            print_plan(made, as_json=as_json)
         return
     if not as_json:
         click.echo(str(made), err=True)

@@ -9,7 +9,9 @@ import click
 
 from binshift import savepoints
 from binshift.cli.output import as_json, checkpoint, example, print_json, print_table
+from binshift.control.files import Files
 from binshift.control.savepoints import Savepoint
+from binshift.control.uris import with_suffix
 from binshift.display import in_bytes
 from binshift.errors import ConfigurationError, StateFormatError
 from binshift.savepoints import Copy
@@ -18,12 +20,15 @@ __all__ = ["COMMANDS"]
 
 _FAILS = (ConfigurationError, StateFormatError)
 _name = click.argument("name")
+_epoch = click.option(
+    "--epoch", type=click.IntRange(min=0), help="An epoch that is still retained; by default the newest."
+)
 
 
 @click.group(
     epilog=example(
         "binshift savepoint create /data/checkpoint before-upgrade",
-        "binshift fork /data/checkpoint /data/checkpoint2 --savepoint before-upgrade",
+        "binshift fork /data/checkpoint@before-upgrade /data/checkpoint2",
         errors=_FAILS,
     )
 )
@@ -38,10 +43,11 @@ def savepoint() -> None:
 @savepoint.command(epilog=example("binshift savepoint create /data/checkpoint before-upgrade", errors=_FAILS))
 @checkpoint
 @_name
+@_epoch
 @as_json
-def create(checkpoint: str, name: str, as_json: bool) -> None:
-    """Make a savepoint of the newest committed epoch."""
-    made = savepoints.create(checkpoint, name)
+def create(checkpoint: str, name: str, epoch: int | None, as_json: bool) -> None:
+    """Make a savepoint of a committed epoch."""
+    made = savepoints.create(checkpoint, name, epoch=epoch)
     if as_json:
         print_json(_facts(made))
     else:
@@ -104,21 +110,52 @@ def export(checkpoint: str, name: str, target: str, as_json: bool) -> None:
 @click.command(
     epilog=example(
         "binshift fork /data/checkpoint /data/checkpoint2",
-        "binshift fork /data/checkpoint /data/checkpoint2 --savepoint before-upgrade",
+        "binshift fork /data/checkpoint@before-upgrade /data/checkpoint2",
+        "binshift fork /data/checkpoint@1841 /data/checkpoint2",
         errors=_FAILS,
     )
 )
-@checkpoint
+@click.argument("checkpoint", metavar="CHECKPOINT[@SAVEPOINT|@EPOCH]")
 @click.argument("target")
-@click.option("--savepoint", metavar="NAME", help="What to begin with; by default the newest committed epoch.")
+@click.option("--savepoint", metavar="NAME", help="The same as CHECKPOINT@NAME.")
+@click.option("--epoch", type=click.IntRange(min=0), help="The same as CHECKPOINT@EPOCH.")
+@click.option(
+    "--drop-operator",
+    "dropped",
+    metavar="N",
+    type=click.IntRange(min=0),
+    multiple=True,
+    help="A stateful operator that the new query no longer has; may be given several times.",
+)
 @as_json
-def fork(checkpoint: str, target: str, savepoint: str | None, as_json: bool) -> None:
+def fork(
+    checkpoint: str,
+    target: str,
+    savepoint: str | None,
+    epoch: int | None,
+    dropped: tuple[int, ...],
+    as_json: bool,
+) -> None:
     """Make a checkpoint from which another query can run.
 
-    The query of CHECKPOINT may run, and goes on. The new query has an id and a history of its own. On a local
-    disk, both share the bytes of state; on an object store, the store copies them.
+    The query of CHECKPOINT may run, and goes on. The new one begins with a savepoint, or with an epoch that is
+    still retained, by default the newest. It has an id and a history of its own. On a local disk, both share
+    the bytes of state; on an object store, the store copies them.
     """
-    _print_copy(savepoints.fork(checkpoint, target, savepoint=savepoint), as_json=as_json)
+    if savepoint is None and epoch is None:
+        checkpoint, savepoint, epoch = _place(checkpoint)
+    made = savepoints.fork(checkpoint, target, savepoint=savepoint, epoch=epoch, drop_operators=dropped)
+    _print_copy(made, as_json=as_json)
+
+
+def _place(text: str) -> tuple[str, str | None, int | None]:
+    """Reads `CHECKPOINT[@SAVEPOINT|@EPOCH]`. A number is a savepoint if one is called so."""
+    # The path of a checkpoint may have an @ itself.
+    if (parts := with_suffix(text)) is None or Files(text).exists("offsets"):
+        return text, None, None
+    path, what = parts
+    is_epoch = what.isascii() and what.isdigit() and what not in [s.name for s in savepoints.of(path)]
+    return (path, None, int(what)) if is_epoch else (path, what, None)
 
 
 def _facts(of: Savepoint) -> dict[str, object]:

@@ -9,106 +9,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 from uuid import uuid4
 
-from binshift.control.damage import NOT_UNDERSTOOD, plain_name, reason_of
+from binshift.control.damage import NOT_UNDERSTOOD, reason_of
 from binshift.control.files import Files
 from binshift.control.formats import require_format
+from binshift.control.savepoint_file import BEGUN, DIR, KeptFile, Savepoint, savepoint_of
 from binshift.errors import ConfigurationError, impossible
-from binshift.numbers import is_whole
 
 __all__ = ["KeptFile", "Savepoint", "Savepoints"]
 
-_DIR = "binshift/savepoints"
-_FORMAT = 1
-_BEGUN = ".begun"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-
-
-@dataclass(frozen=True, slots=True)
-class KeptFile:
-    """What is known of a file of state, to notice if somebody replaces it.
-
-    Parameters
-    ----------
-    bytes : int
-    changed_ms : int or None
-        When it was last changed, in milliseconds since 1970, if the file system knows.
-    """
-
-    bytes: int
-    changed_ms: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Savepoint:
-    """A savepoint of a checkpoint.
-
-    Parameters
-    ----------
-    id : str
-    name : str
-        As the user has called it.
-    epoch : int
-        The committed epoch whose state it keeps.
-    made_at : datetime
-    files : mapping or None
-        The files of state, by directory and name; None if it was begun, and isn't finished.
-    copies : tuple of str
-        Small files that were copied, such as the logs of the epoch, by their paths in the checkpoint.
-    """
-
-    id: str
-    name: str
-    epoch: int
-    made_at: datetime
-    files: Mapping[str, Mapping[str, KeptFile]] | None = None
-    copies: tuple[str, ...] = ()
-
-    @property
-    def is_finished(self) -> bool:
-        """True if it keeps all files that the state of its epoch consists of."""
-        return self.files is not None
-
-    @property
-    def version(self) -> int:
-        """The version of the state that its epoch committed."""
-        return self.epoch + 1
-
-    @property
-    def size(self) -> int:
-        """The size of the state, in bytes as stored."""
-        return sum(f.bytes for names in (self.files or {}).values() for f in names.values())
-
-    @property
-    def folder(self) -> str:
-        """Where the copies of small files are in the checkpoint."""
-        return f"{_DIR}/{self.id}"
-
-    @property
-    def path(self) -> str:
-        """Its file in the checkpoint."""
-        return f"{_DIR}/{self.id}{'' if self.is_finished else _BEGUN}.json"
-
-    def to_json(self) -> bytes:
-        """The content of its file."""
-        data: dict[str, Any] = {
-            "format": _FORMAT,
-            "name": self.name,
-            "epoch": self.epoch,
-            "made_at": self.made_at.isoformat(),
-        }
-        if self.files is not None:
-            data["copies"] = list(self.copies)
-            data["files"] = [
-                {"directory": d, "files": [[n, f.bytes, f.changed_ms] for n, f in sorted(names.items())]}
-                for d, names in sorted(self.files.items())
-            ]
-        return json.dumps(data).encode()
 
 
 class Savepoints:
@@ -127,7 +41,7 @@ class Savepoints:
         """
         ids = self._ids()
         # The file that a finished one began with is left if its maker ended right then.
-        found = (self._read(i) for i in ids if not i.endswith(_BEGUN) or i.removesuffix(_BEGUN) not in ids)
+        found = (self._read(i) for i in ids if not i.endswith(BEGUN) or i.removesuffix(BEGUN) not in ids)
         return sorted((s for s in found if s is not None), key=lambda s: (s.made_at, s.id))
 
     def get(self, name: str) -> Savepoint:
@@ -203,12 +117,12 @@ class Savepoints:
     def leftovers(self) -> list[str]:
         """Folders of savepoints that are gone, and files that finished ones have begun with."""
         # A savepoint has a file before it has a folder.
-        there = self._files.directories(_DIR)
+        there = self._files.directories(DIR)
         ids = self._ids()
-        used = {i.removesuffix(_BEGUN) for i in ids}
+        used = {i.removesuffix(BEGUN) for i in ids}
         folders = [f for f in there if f not in used]
-        begun = [f"{i}.json" for i in ids if i.endswith(_BEGUN) and i.removesuffix(_BEGUN) in ids]
-        return [f"{_DIR}/{name}" for name in (*folders, *begun)]
+        begun = [f"{i}.json" for i in ids if i.endswith(BEGUN) and i.removesuffix(BEGUN) in ids]
+        return [f"{DIR}/{name}" for name in (*folders, *begun)]
 
     def delete_leftovers(self) -> None:
         """Deletes what `leftovers` finds."""
@@ -221,26 +135,18 @@ class Savepoints:
 
     def _ids(self) -> list[str]:
         """The names of their files, without the ending."""
-        names = sorted(self._files.sizes(_DIR))
+        names = sorted(self._files.sizes(DIR))
         return [n.removesuffix(".json") for n in names if n.endswith(".json") and n[0] != "."]
 
     def _read(self, id_: str) -> Savepoint | None:
-        name = f"{_DIR}/{id_}.json"
+        name = f"{DIR}/{id_}.json"
         text = self._files.find(name)
         if text is None:
             return None
         try:
             data = json.loads(text)
             require_format(data, name, self._files.name)
-            files = data.get("files")
-            return Savepoint(
-                id_.removesuffix(_BEGUN),
-                str(data["name"]),
-                int(data["epoch"]),
-                datetime.fromisoformat(data["made_at"]),
-                None if files is None else {_inside(d["directory"]): _kept_files(d["files"]) for d in files},
-                tuple(_inside(path) for path in data.get("copies", [])),
-            )
+            return savepoint_of(id_.removesuffix(BEGUN), data)
         except NOT_UNDERSTOOD as error:
             raise ConfigurationError(
                 f"{self._files.name}/{name} is damaged ({reason_of(error)}), and no state is deleted as long "
@@ -248,15 +154,3 @@ class Savepoints:
                 condition="CHECKPOINT_DAMAGED",
                 file=name,
             ) from error
-
-
-def _inside(path: str) -> str:
-    """Checks a path in the checkpoint, so that it can't lead elsewhere."""
-    return "/".join(plain_name(name) for name in path.split("/"))
-
-
-def _kept_files(files: Sequence[Any]) -> dict[str, KeptFile]:
-    for name, size, changed_ms in files:
-        if not is_whole(size) or not (changed_ms is None or is_whole(changed_ms)):
-            raise ValueError(f"{name!r:.100} has {size!r:.100} bytes, changed at {changed_ms!r:.100}")
-    return {plain_name(name): KeptFile(*facts) for name, *facts in files}

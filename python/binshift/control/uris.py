@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
-__all__ = ["for_pyarrow", "is_uri", "shown", "within", "without_secrets"]
+__all__ = ["for_pyarrow", "is_uri", "shown", "with_suffix", "within", "without_secrets"]
 
 _HIDDEN = "***"
 
@@ -41,6 +41,16 @@ def within(directory: str, name: str) -> str:
     """The path or URI of a file in a directory."""
     place, path, parameters = _split_path(directory) or ("", directory, "")
     return f"{place}{path.rstrip('/')}/{name}{parameters}"
+
+
+def with_suffix(text: str) -> tuple[str, str] | None:
+    """Parts what comes after the last `@` of a path's or URI's last component from the rest; None if none does.
+
+    The account of a URI isn't part of its path, and parameters stay with it.
+    """
+    place, path, parameters = _split_path(text) or ("", text, "")
+    rest, at, suffix = path.rpartition("@")
+    return (f"{place}{rest}{parameters}", suffix) if at and rest and suffix and "/" not in suffix else None
 
 
 def shown(uri: str) -> str:

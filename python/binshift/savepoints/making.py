@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 
 from binshift.arguments import checked
-from binshift.control.directory import ControlDir, open_directory
+from binshift.control.damage import NOT_UNDERSTOOD
+from binshift.control.directory import open_directory
 from binshift.control.files import Files
 from binshift.control.savepoints import Savepoint, Savepoints
-from binshift.errors import ConfigurationError, StateFormatError, StorageError
+from binshift.errors import ConfigurationError, StateFormatError, StorageError, impossible
+from binshift.numbers import is_whole
 from binshift.savepoints.needed import ListedOnce, Needed, in_parallel
+from binshift.savepoints.retained import chosen_epoch, retained_epochs
 
 __all__ = ["create", "drop", "get", "of"]
 
@@ -23,8 +27,8 @@ _TRIES = 20
 
 
 @checked(ConfigurationError)
-def create(checkpoint: str | os.PathLike[str], name: str) -> Savepoint:
-    """Makes a savepoint of the newest committed epoch.
+def create(checkpoint: str | os.PathLike[str], name: str, *, epoch: int | None = None) -> Savepoint:
+    """Makes a savepoint of a committed epoch.
 
     The query may be running, and isn't asked. No state is copied, only the logs of the epoch and the like.
 
@@ -34,6 +38,8 @@ def create(checkpoint: str | os.PathLike[str], name: str) -> Savepoint:
         The query's `checkpointLocation`: a path, or a URI that pyarrow knows.
     name : str
         Up to 100 letters, digits, dots, dashes and underscores.
+    epoch : int, optional
+        One that is still retained; by default the newest.
 
     Returns
     -------
@@ -42,15 +48,18 @@ def create(checkpoint: str | os.PathLike[str], name: str) -> Savepoint:
     Raises
     ------
     ConfigurationError
-        If it is no checkpoint of binshift's, nothing is committed yet, or the name is taken.
+        If it is no checkpoint of binshift's, nothing is committed yet, the epoch isn't retained, or the name is
+        taken.
     StateFormatError
         If files of the epoch's state are missing.
     """
+    if not (epoch is None or is_whole(epoch)):
+        raise impossible(ConfigurationError, "epoch", epoch, "a whole number of at least 0")
     files = open_directory(os.fspath(checkpoint)).files
     there = Savepoints(files)
     there.delete_leftovers()
     for left in reversed(range(_TRIES)):
-        begun = _begun(files, there, name)
+        begun = _begun(files, there, name, epoch)
         try:
             return _finished(files, there, begun)
         except BaseException as error:
@@ -58,7 +67,7 @@ def create(checkpoint: str | os.PathLike[str], name: str) -> Savepoint:
             with suppress(StorageError):
                 there.delete(begun)
             # Spark keeps the logs of a number of epochs only, which may be one.
-            is_purged = isinstance(error, StateFormatError) and _newest(files) > begun.epoch
+            is_purged = isinstance(error, StateFormatError) and chosen_epoch(files, epoch) > begun.epoch
             if not (is_purged and left):
                 raise
     raise AssertionError
@@ -98,22 +107,15 @@ def drop(checkpoint: str | os.PathLike[str], name: str) -> None:
         there.delete(savepoint)
 
 
-def _begun(files: Files, there: Savepoints, name: str) -> Savepoint:
-    """Begins a savepoint of the newest committed epoch.
+def _begun(files: Files, there: Savepoints, name: str, epoch: int | None) -> Savepoint:
+    """Begins a savepoint of an epoch.
 
     Whoever deletes files decides first what to delete, and looks for savepoints then. If it doesn't see this
-    one yet, it has decided when the epoch was the newest one, or before, and spares the epoch's files.
+    one yet, it has decided while the epoch was retained, and spares the epoch's files.
     """
     for _ in range(_TRIES):
-        epoch = _newest(files)
-        if epoch < 0:
-            raise ConfigurationError(
-                f"{files.name} has no committed epoch yet; let the query run one",
-                condition="NO_EPOCH_COMMITTED",
-                checkpoint=files.name,
-            )
-        begun = there.begin(name, epoch)
-        if _newest(files) == epoch:
+        begun = there.begin(name, chosen_epoch(files, epoch))
+        if begun.epoch in retained_epochs(files):
             return begun
         there.delete(begun)
     raise StorageError(
@@ -121,10 +123,6 @@ def _begun(files: Files, there: Savepoints, name: str) -> Savepoint:
         "could be kept; give the query a trigger interval, or make the savepoint nearer to the store",
         path=files.name,
     )
-
-
-def _newest(files: Files) -> int:
-    return ControlDir(files).committed_epoch()
 
 
 def _finished(files: Files, there: Savepoints, begun: Savepoint) -> Savepoint:
@@ -159,13 +157,14 @@ def _logs(files: Files, epoch: int) -> list[str]:
     """The logs of the last two epochs. Relies on Spark: a query doesn't start without both offsets."""
     there = {log: set(files.numbers(log)) for log in ("offsets", "commits")}
     before = epoch - 1
-    if before >= 0 and before not in there["offsets"]:
-        raise StateFormatError(
-            f"offsets/{before} is missing from {files.name}: Spark has purged it, because "
-            "spark.sql.streaming.minBatchesToRetain is 1; set it to 2 or more, or try again",
-            condition="FILE_MISSING",
-            file=f"offsets/{before}",
-        )
+    for log, e in (("offsets", before), ("offsets", epoch), ("commits", epoch)):
+        if e >= 0 and e not in there[log]:
+            raise StateFormatError(
+                f"{log}/{e} is missing from {files.name}: Spark has purged it; set "
+                "spark.sql.streaming.minBatchesToRetain to 2 or more, or try again",
+                condition="FILE_MISSING",
+                file=f"{log}/{e}",
+            )
     return [f"{log}/{e}" for log, numbers in there.items() for e in (before, epoch) if e in numbers]
 
 
@@ -196,16 +195,25 @@ def _is_later(path: str, epoch: int) -> bool:
 def _control_files(files: Files, epoch: int, needed: Needed) -> list[str]:
     """The files in `binshift/` by which the state of an epoch is found.
 
-    Migrations and requests belong to the query. Claims of runs name the tables of their first epochs.
+    Migrations and requests belong to the query. Claims of runs name the tables of their first epochs; those of
+    runs that began later would mislead a fork.
     """
     names = ["layout.json"]
     for entry in needed.facts.routing_back_from(epoch):
         names.append(f"routing/{entry.file}")
         if entry.epoch < needed.oldest:
             break
-    names += [f"runs/{n}" for n in files.numbers("binshift/runs")]
+    names += [f"runs/{n}" for n in files.numbers("binshift/runs") if _began(files, n) <= epoch]
     names += [f"ids/{n}" for n in files.numbers("binshift/ids") if needed.oldest <= n <= epoch + 1]
     names += [f"changed_keys/{n}" for n in files.numbers("binshift/changed_keys")]
     there = files.sizes("binshift")
     names += [n for n in ("statistics.json", "runs.json") if n in there]
     return [f"binshift/{n}" for n in names]
+
+
+def _began(files: Files, run: int) -> int:
+    """The first epoch of a run; -1 if its claim is gone, or isn't understood."""
+    try:
+        return int(json.loads(files.find(f"binshift/runs/{run}") or b"{}").get("began", -1))
+    except NOT_UNDERSTOOD:
+        return -1

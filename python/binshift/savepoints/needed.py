@@ -95,7 +95,8 @@ class Needed:
                     continue
                 self._seen.add((place.directory, version, bins))
             recipe = self._partitions.recipe(place, version, bins)
-            self._note(place.directory, (f.rpartition("/")[2] for _, f in recipe.changelogs))
+            changelogs = (*(f for _, f in recipe.changelogs), *recipe.skipped)
+            self._note(place.directory, (f.rpartition("/")[2] for f in changelogs))
             if recipe.snapshot is not None:
                 self._note(place.directory, [recipe.snapshot.rpartition("/")[2]])
                 for file in self._of_snapshot(recipe.snapshot):

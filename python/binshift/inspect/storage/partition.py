@@ -57,11 +57,17 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """The files that make up a version: a snapshot, if any, and the changelogs to replay on top of it."""
+    """The files that make up a version: a snapshot, if any, and the changelogs to replay on top of it.
+
+    If only some bins are wanted, which came after the snapshot, the changelogs before are `skipped`. The JVM
+    doesn't read them either, but it looks whether they are there: only then does the snapshot say which column
+    families the others have.
+    """
 
     snapshot: str | None
     snapshot_version: int
     changelogs: tuple[tuple[int, str], ...]
+    skipped: tuple[str, ...] = ()
 
 
 class Partitions:
@@ -182,14 +188,20 @@ class Partitions:
         if bins is not None:
             came = self._arrivals(place, first, version, bins)
             first = min((came.get(b, first) for b in bins), default=version)
-        needed = [(_version(name), f"{name}.changelog") for name in names[1] if _version(name) > first]
+        since = [(_version(name), f"{name}.changelog") for name in names[1]]
+        needed = [(v, name) for v, name in since if v > first]
         for v, name in needed:
             if name not in there:
                 raise StateFormatError(
                     f"{place} cannot be read at version {version}: {place.directory}/{name} is missing, and "
                     f"there is no snapshot of version {v} or later; restore the file from a copy"
                 )
-        return Recipe(snapshot, first, tuple((v, f"{place.directory}/{name}") for v, name in needed))
+        return Recipe(
+            snapshot,
+            first,
+            tuple((v, f"{place.directory}/{name}") for v, name in needed),
+            tuple(f"{place.directory}/{name}" for v, name in since if v <= first and name in there),
+        )
 
     def rows_said(self, snapshot: str) -> tuple[int, dict[int, int] | None]:
         """The number of rows according to a snapshot, and that of each bin; -1 and None if it doesn't say.

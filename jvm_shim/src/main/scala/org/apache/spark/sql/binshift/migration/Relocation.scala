@@ -23,6 +23,7 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
  * that counts. Partitions whose executor is lost get another one before their next tasks begin, because a task would wait in vain for
  * the lost one.
  *
+ * @param isLost    whether the checkpoint is known to lack files of a partition, which then has to stay where its state is
  * @param maxEpochs for how many epochs a partition is asked to move, unless its executor is drained
  * @param evacuates whether executors that Spark decommissions are drained
  * @param standbys  the query's standbys, if it can have any
@@ -30,8 +31,8 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
  *                  stays full until the batch ends.
  */
 private[binshift] final class Relocation(
-    query: MicroBatchExecution, run: RunState, maxEpochs: Int, evacuates: Boolean, standbys: => Option[Standbys],
-    isRealTime: Boolean) extends Logging {
+    query: MicroBatchExecution, run: RunState, maxEpochs: Int, evacuates: Boolean, isLost: Int => Boolean,
+    standbys: => Option[Standbys], isRealTime: Boolean) extends Logging {
   import Relocation._
 
   private val session = query.sparkSession
@@ -218,13 +219,13 @@ private[binshift] final class Relocation(
       s"${places.values.map(_.executor).toSeq.distinct.sorted.mkString(", ")} for $maxEpochs epochs, and Spark runs them $where")
 
   /**
-   * True if a partition should move now: it has run, and its files or the partition itself have arrived, or nobody waits for the files,
-   * or its old executor is gone.
+   * True if a partition should move now: it has run and can be rebuilt, and its files or the partition itself have arrived, or nobody
+   * waits for the files, or its old executor is gone.
    */
   private def isDue(partition: Int, place: WantedPlace, executors: Executors): Boolean = {
     val now = placesOf(partition)
-    now.nonEmpty && (!isPrepared || place.asked > 0 || now == Set(place.executor) || !now.exists(executors.live.contains) ||
-      standbys.forall(_.isReady(partition, place.executor)))
+    def isReady = !isPrepared || place.asked > 0 || standbys.forall(_.isReady(partition, place.executor))
+    now.nonEmpty && (now == Set(place.executor) || !now.exists(executors.live.contains) || !isLost(partition) && isReady)
   }
 
   /** Asks where partitions are, once for each store. */

@@ -85,7 +85,7 @@ private[binshift] final class StepScheduler(
       PlannedMigration.write(dir, m)
       begin(m)
       relocation.begin(m.options)
-      if (m.options.startEpoch.forall(sources.isNear(_, run.now.epoch.getOrElse(now.epoch)))) sources.look(m, 0)
+      if (m.options.startEpoch.forall(sources.isNear(_, run.now.epoch.getOrElse(now.epoch)))) sources.begin(m)
       foresee(m)
       deliveries.whyNotCopied(m).foreach(why => logWarning(s"query ${query.id}: migration ${m.id}: $why"))
     }

@@ -18,6 +18,12 @@ private[binshift] final class StepSources(check: SourceCheck) extends Logging {
   /** Number of epochs in a row without an answer. */
   private var missed = 0
 
+  /** Begins to check whatever `m` moves, of its bins those of the first two steps. Returns at once. */
+  def begin(m: PlannedMigration): Unit = {
+    if (m.options.movesPartitions) check.lookAtAll()
+    look(m, 0)
+  }
+
   /** Begins to check the sources of step `index` and of the step after it, if there are any. Returns at once. */
   def look(m: PlannedMigration, index: Int): Unit = {
     val steps = m.plan.steps.slice(index, index + AtOnce)

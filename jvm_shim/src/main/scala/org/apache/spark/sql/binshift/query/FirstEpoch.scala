@@ -83,8 +83,9 @@ private[binshift] final class FirstEpoch(
     val hasIds = isRealTime || LostState.areIdsInNames(query, epoch, operators)
     if (!hasIds) requireNoLaterSavepoint(epoch)
     sayOfStrays(opening.entry)
-    opening.copy(history = history, run = Some(RunStart(query.runId.toString, (epoch, opening.entry.name), loggedAt)),
-      hasIds = hasIds)
+    opening.copy(history = history, hasIds = hasIds,
+      run = Some(
+        RunStart(query.runId.toString, (epoch, opening.entry.name), loggedAt, Some(conf.minBatchesToRetain))))
   }
 
   /** Without ids in their names, files of the epochs that run again would take the places of files that a savepoint keeps. */

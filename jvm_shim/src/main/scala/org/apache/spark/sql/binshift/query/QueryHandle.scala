@@ -119,6 +119,13 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
     new Submissions(router).rollBack(Some(id))
   }
 
+  /** Makes a savepoint of the newest committed epoch; returns the content of its file, and its id. */
+  def savepoint(name: String): String = {
+    requireActive()
+    val (id, made) = router.savepoints.make(name)
+    json(made ~ ("id" -> id))
+  }
+
   /** The migration under way as `{id, plan}`, or null. */
   def currentMigration(): String = router.snapshot().migration.map(m => json(("id" -> m.id) ~ ("plan" -> m.json))).orNull
 

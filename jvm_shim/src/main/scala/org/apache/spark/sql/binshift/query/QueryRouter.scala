@@ -7,7 +7,7 @@ import org.json4s.jackson.JsonMethods.{compact, render}
 import org.apache.spark.sql.binshift.internals.{CommittedEpoch, OrWarn, QueryFailure, SparkInternals}
 import org.apache.spark.sql.binshift.migration._
 import org.apache.spark.sql.binshift.realtime.{EpochProtocol, RealTimeMode}
-import org.apache.spark.sql.binshift.retention.{Housekeeping, RunEnd}
+import org.apache.spark.sql.binshift.retention.{Housekeeping, RunEnd, SavepointMaker}
 import org.apache.spark.sql.binshift.routing.{EntryInForce, Epoch, PlannedEpoch, RoutingEntries, RunState, StatefulOperators, TablesInForce}
 import org.apache.spark.sql.binshift.statistics.{QueryStatistics, StatisticsSnapshot}
 import org.apache.spark.sql.binshift.stock.TakeoverEpochs
@@ -48,9 +48,10 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private val run = new RunState(PlannedEpoch(Layout.read(dir), TablesInForce(restored())))
 
   val place: RunPlace = new RunPlace(query, run, dir, protocol)
+  val savepoints: SavepointMaker = new SavepointMaker(query, run, dir)
   private val housekeeping = new Housekeeping(query, run, dir, entries, conf.entriesToRetain)
   val relocation: Relocation = new Relocation(
-    query, run, conf.maxEpochsToWait, conf.evacuates, standbys, protocol.isRealTime)
+    query, run, conf.maxEpochsToWait, conf.evacuates, housekeeping.sources.isLost, standbys, protocol.isRealTime)
   val standbys: Option[Standbys] = Option.when(Standbys.arePossible(query, protocol.isRealTime, areWanted = conf.standbys > 0))(
     new Standbys(query, conf.standbys, conf.standby, relocation))
   val ownExecutors: OwnExecutors = new OwnExecutors(

@@ -81,20 +81,21 @@ private[binshift] final class RetiredPartitions(
     if (there.exists(isRetired)) {
       val listed = routing.listed
       val used = routing.partitionsSince(oldest)
-      val spared = routing.savepoints.lastKept
-      def isStillRead(p: Int): Boolean = stores.exists { name =>
+      def isStillRead(p: Int, isSpared: Path => Boolean): Boolean = stores.exists { name =>
         val store = StateStoreId(stateRoot, operator, p, name)
         retained.getOrElseUpdate(store, RetainedVersions.of(store, routing, conf, hadoopConf, hasIds))
           .neededByOthers(VersionFile.list(store, hadoopConf), oldest + 1, last,
-            file => spared.contains(new Path(store.storeCheckpointLocation(), file.name))).isDefined
+            file => isSpared(new Path(store.storeCheckpointLocation(), file.name))).isDefined
       }
       retained.filterInPlace((store, _) => store.partitionId >= used)
       // Deleted one by one, the last first, so that a step that needs a partition again waits for one delete at most.
-      for (p <- there if p >= used && isRetired(p) && !isStillRead(p) && begin(p)) {
+      for {
+        p <- there if p >= used && isRetired(p)
+        (_, isSpared) <- routing.savepoints.sparing(isSpared => Option.unless(isStillRead(p, isSpared))(())) if begin(p)
+      } {
         try {
           // Another driver may open the partition meanwhile; its files aren't among these.
-          val now = routing.savepoints.kept()
-          val found = DirectoryTree.of(fs, new Path(dir, p.toString)).without(file => spared.contains(file) || now.contains(file))
+          val found = DirectoryTree.of(fs, new Path(dir, p.toString)).without(isSpared)
           Faults.at("retired.delete", p)
           if (!found.isEmpty && (routing.listed == listed || p >= routing.partitionsSince(oldest))) {
             hasDeleted = true

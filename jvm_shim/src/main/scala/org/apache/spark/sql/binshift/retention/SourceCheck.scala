@@ -8,7 +8,8 @@ import scala.jdk.CollectionConverters._
 import org.apache.hadoop.conf.Configuration
 
 import org.apache.spark.sql.binshift.internals.{CommittedEpoch, OrWarn}
-import org.apache.spark.sql.binshift.routing.RunState
+import org.apache.spark.sql.binshift.routing.{RunState, StatefulOperators}
+import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state.{RocksDBConf, StateStoreId}
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults}
@@ -87,6 +88,9 @@ private[binshift] final class SourceCheck(
     answer.filter { case (steps, _) => steps.of == of && steps.first <= index && index < steps.until }.map(_._2)
   }
 
+  /** True if the checkpoint is known to lack files of a partition. */
+  def isLost(partition: Int): Boolean = synchronized(lost.contains(partition))
+
   /** Describes what is missing; empty if all partitions can be rebuilt, as far as is known. */
   def whatIsLost: Option[String] = synchronized(lost.toSeq.sorted.headOption.map { case (partition, what) =>
     s"partition $partition${if (lost.size > 1) s" and ${lost.size - 1} more" else ""} cannot be rebuilt from the checkpoint, " +
@@ -132,7 +136,7 @@ private[binshift] final class SourceCheck(
     val now = run.now
     val formatHasIds = query.sparkSessionForStream.sessionState.conf.stateStoreCheckpointFormatVersion >= 2
     Option.when(now.operators.nonEmpty && now.layout.isDefined)(
-      Stores(now.storeNames, version => formatHasIds && (now.hasIds || now.epoch.exists(_ < version))))
+      Stores(now.binned, version => formatHasIds && (now.hasIds || now.epoch.exists(_ < version))))
   }
 
   /** Begins the next look, if one was asked for; otherwise wakes those who wait for the end. */
@@ -179,9 +183,12 @@ private[binshift] final class SourceCheck(
   }
 
   private def checksOf(stores: Stores, version: Long): Seq[RecoveryCheck] =
-    for ((operator, names) <- stores.names.toSeq; name <- names) yield new RecoveryCheck(
-      RetainedVersions.filesOf(StateStoreId(stateRoot, operator, 0, name), routing, conf, hadoopConf, stores.hasIds(version)),
-      version)
+    for {
+      op <- stores.operators
+      name <- op.stateStoreNames
+      store = StateStoreId(stateRoot, StatefulOperators.idOf(op), 0, name)
+      files = RetainedVersions.filesOf(store, routing, conf, hadoopConf, stores.hasIds(version))
+    } yield new RecoveryCheck(files, version, StatefulOperators.hasFamilies(op))
 
   private def missing(checks: Seq[RecoveryCheck], partitions: Set[Int]): Map[Int, String] = {
     val found = new ConcurrentHashMap[Int, String]()
@@ -206,10 +213,10 @@ private[binshift] final class SourceCheck(
 
 private object SourceCheck {
   /**
-   * @param names  names of the stores of each operator whose bins move; empty if there is no such operator
-   * @param hasIds whether names of files contain ids when the given version is the newest committed one
+   * @param operators those whose bins move
+   * @param hasIds    whether names of files contain ids when the given version is the newest committed one
    */
-  private final case class Stores(names: Map[Long, Seq[String]], hasIds: Long => Boolean)
+  private final case class Stores(operators: Seq[StateStoreWriter], hasIds: Long => Boolean)
 
   /** Steps of migration `of`, from `first` to before `until`. */
   private final case class Steps(of: String, first: Int, until: Int)

@@ -82,6 +82,17 @@ private[binshift] object StatefulOperators {
     op.eventTimeWatermarkForLateEvents.isDefined
   }
 
+  /**
+   * True if the operator has stores with column families.
+   *
+   * Relies on Spark: these are the stores of `transformWithState`, and of joins from the third format on.
+   */
+  def hasFamilies(op: StateStoreWriter): Boolean = op match {
+    case _: TransformWithStateExecBase => true
+    case join: StreamingSymmetricHashJoinExec => join.stateFormatVersion >= 3
+    case _ => false
+  }
+
   /** True if the operator makes the keys of its state from values that passed through the user's language. */
   def mayChangeKeys(op: StateStoreWriter): Boolean = op.isInstanceOf[TransformWithStateExecBase]
 

@@ -66,6 +66,7 @@ private[sql] object ClientProcedures {
         case "rollback" =>
           handle.rollBack(argument)
           json(null)
+        case "savepoint" => json(handle.savepoint(argument))
         case "history" => json(arguments.textOf("argument").fold(handle.history())(handle.historyOf))
         case "sample_keys" => json(handle.sampleKeys(argument.toInt).toString)
         case "hot_keys" => json(handle.hotKeys(argument.toLong))

@@ -2,7 +2,9 @@ package org.apache.spark.sql.binshift.sql
 
 import org.apache.spark.sql.Row
 import org.apache.spark.sql.binshift.client.{Cut, Limits, Rescaler, Submitted}
+import org.apache.spark.sql.binshift.internals.QueryFailure
 import org.apache.spark.sql.binshift.migration.MigrationOptions
+import org.apache.spark.sql.binshift.query.QueryRouters
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.types._
@@ -80,8 +82,18 @@ private[sql] object Procedures {
     Seq(OfQuery, optional("migration_id", StringType, "The migration; by default the one under way, or else the newest.")),
     MigrationId, (session, arguments) => Seq(Row(rescaler(session, arguments).rollBack(arguments.textOf("migration_id")))))
 
+  private val Savepoint = new SystemProcedure("savepoint", "Keeps the state of the newest committed epoch, to go back to it.",
+    Seq(OfQuery, Parameter("name", StringType, "Up to 100 letters, digits, dots, dashes and underscores.")),
+    new StructType().add("name", StringType, nullable = false).add("epoch", LongType, nullable = false),
+    (session, arguments) => {
+      val query = arguments.query(session)
+      if (!query.isActive) throw QueryFailure.ended(query)
+      val (_, made) = QueryRouters.of(query).savepoints.make(arguments.text("name"))
+      Seq(Row(arguments.text("name"), made.values("epoch").asInstanceOf[BigInt].toLong))
+    })
+
   val All: Map[String, SystemProcedure] =
-    (Seq(Plan, Rescale, Rebalance, Drain, Cancel, RollBack) ++ ClientProcedures.All).map(p => p.name -> p).toMap
+    (Seq(Plan, Rescale, Rebalance, Drain, Cancel, RollBack, Savepoint) ++ ClientProcedures.All).map(p => p.name -> p).toMap
 
   private def rescaler(session: SparkSession, arguments: Arguments): Rescaler = new Rescaler(arguments.query(session))
 

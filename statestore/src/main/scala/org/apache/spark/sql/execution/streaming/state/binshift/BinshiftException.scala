@@ -64,6 +64,11 @@ private[sql] sealed class Failures(condition: String, parameters: (String, Any)*
 
   def unsupportedVersion(message: String): BinshiftException = of("UnsupportedVersionError", message)
 
+  /** A file of the state is missing or damaged. */
+  def state(message: String): BinshiftException = of("StateFormatError", message)
+
+  def storage(message: String): BinshiftException = of("StorageError", message)
+
   /** A failure that isn't caused by anybody's input, such as a full disk or an executor that was lost once too often. */
   def failure(message: String, cause: Throwable): BinshiftException = of("BinshiftError", message, cause)
 

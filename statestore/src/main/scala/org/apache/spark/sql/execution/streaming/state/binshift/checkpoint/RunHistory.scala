@@ -41,8 +41,10 @@ private[sql] final class RunHistory(numbers: Seq[Long], claim: Long => Option[Ru
  * @param began      the first epoch of the run, and the routing entry in force at it
  * @param loggedAtMs when Spark logged the epoch that the run began with, according to the log of offsets. An epoch that was taken
  *                   out of the log and logged again has another time.
+ * @param retained   how many epochs the run retains, for whoever wants to keep one of them; older versions didn't say it
  */
-private[sql] final case class RunStart(runId: String, began: (Long, EntryName), loggedAtMs: Option[Long] = None) {
+private[sql] final case class RunStart(
+    runId: String, began: (Long, EntryName), loggedAtMs: Option[Long] = None, retained: Option[Int] = None) {
 
   /** The first epoch of the run. */
   def epoch: Long = began._1
@@ -113,10 +115,10 @@ private[sql] object RunHistory {
       throw BinshiftException("CHECKPOINT_DAMAGED", "file" -> file).configuration(
         s"$file is damaged: '$name' names no routing entry; restore it from a copy of the checkpoint"))
     RunStart((r \ "run").extract[String], ((r \ "began").extract[Long], entry),
-      (r \ "logged_at").extractOpt[String].map(ControlDir.millisOf))
+      (r \ "logged_at").extractOpt[String].map(ControlDir.millisOf), (r \ "retained").extractOpt[Int])
   }
 
   private def toJson(r: RunStart) =
     ("run" -> r.runId) ~ ("began" -> r.epoch) ~ ("routing" -> r.began._2.render) ~
-      ("logged_at" -> r.loggedAtMs.map(ControlDir.timeOf))
+      ("logged_at" -> r.loggedAtMs.map(ControlDir.timeOf)) ~ ("retained" -> r.retained)
 }

@@ -26,43 +26,57 @@ private[sql] final class Savepoints(dir: ControlDir) extends Logging {
   private val read = new ConcurrentHashMap[String, Savepoint]
   @volatile private var last = KeptFiles(dir.checkpoint, Nil)
 
-  /** What had to stay at the last look. Makes no request. */
-  def lastKept: KeptFiles = last
-
   /**
-   * The files that have to stay. Makes one request, and one for each savepoint that it hasn't read before. Call it after the decision
-   * what to delete.
+   * Has `decide` say what to delete, looks for savepoints afterwards, and returns the decision together with the files that stay in
+   * spite of it. `None` if nothing may be deleted.
+   *
+   * @param decide gets the files that had to stay at the last look. It needn't count them, because they stay this time, too, even if
+   *               their savepoint was dropped in between.
    */
+  def sparing[T](decide: (Path => Boolean) => Option[T]): Option[(T, Path => Boolean)] = {
+    val before = last
+    for (decision <- decide(before.contains); now = kept() if !now.isEverything)
+      yield (decision, file => before.contains(file) || now.contains(file))
+  }
+
+  /** The files that have to stay. Makes one request, and one for each savepoint that it hasn't read before. */
   def kept(): KeptFiles = {
     val now = KeptFiles(dir.checkpoint, there().map(_.files))
     last = now
     now
   }
 
+  /** The names of all savepoints, also of those that are being made, or were never finished. */
+  def names: Seq[String] = all().map(_._1.name)
+
   /** A savepoint of an epoch from `epoch` on. */
   def ofEpochSince(epoch: Long): Option[Savepoint] = there().find(_.epoch >= epoch)
 
-  private def there(): Seq[Savepoint] = {
+  private def isGivenUp(savepoint: Savepoint, changedMs: Long): Boolean =
+    savepoint.isUnfinished && System.currentTimeMillis() - changedMs > UnfinishedMs
+
+  private def there(): Seq[Savepoint] =
+    all().collect { case (savepoint, changedMs) if !isGivenUp(savepoint, changedMs) => savepoint }
+
+  /** All savepoints, with the times at which their files changed. */
+  private def all(): Seq[(Savepoint, Long)] = {
     val listed = dir.jsonFilesWithTimes(Dir)
     read.keySet.retainAll(listed.map(_._1).asJava)
     listed.map { case (id, changedMs) =>
       val found = Option(read.get(id)).orElse(dir.decoded(s"$Dir/$id.json")(parse))
       found.filter(!_.isUnfinished).foreach(read.put(id, _))
+      if (found.exists(isGivenUp(_, changedMs)))
+        logWarning(
+          s"savepoint ${found.get.name} of ${dir.checkpoint} was begun and not finished; it keeps nothing any more; drop it")
       // A file that is gone since it was listed may have been replaced by one that isn't in the list.
       found.getOrElse(Savepoint(id, -1, None)) -> changedMs
-    }.filter { case (savepoint, changedMs) =>
-      val isGivenUp = savepoint.isUnfinished && System.currentTimeMillis() - changedMs > UnfinishedMs
-      if (isGivenUp)
-        logWarning(
-          s"savepoint ${savepoint.name} of ${dir.checkpoint} was begun and not finished; it keeps nothing any more; drop it")
-      !isGivenUp
-    }.map(_._1)
+    }
   }
 }
 
 private[sql] object Savepoints {
   val Dir = "savepoints"
-  private val FormatVersion = 1
+  val FormatVersion = 1
 
   /** For how long a savepoint that is being made keeps everything. To make one takes at most half as long, even if clocks differ. */
   private val UnfinishedMs = 3600000L

@@ -14,7 +14,7 @@ import org.apache.spark.sql.execution.streaming.state.{RocksDBCheckpointMetadata
  *
  * Relies on Spark: the zip contains the list under this name.
  */
-private[binshift] object SnapshotList {
+private[sql] object SnapshotList {
   private val Name = "metadata"
 
   /** Copies the list to `to`, and reads it; `None` if the zip has none. */

@@ -361,13 +361,15 @@ private[binshift] final class BinnedRocksDB(
     else {
       val last = retained.newestCommitted
       val listed = VersionFile.list(storeId, arguments.hadoopConf)
-      val spared = routing.savepoints.lastKept
       val dir = storeId.storeCheckpointLocation()
-      try for {
-        from <- retained.keptFrom(listed, retain, shipping.oldestNeeded, f => spared.contains(new Path(dir, f.name)))
-        version <- last if !isIncomplete(listed, version)
-        now = routing.savepoints.kept() if !now.isEverything
-      } yield OldVersions.Decision(from, listed, file => spared.contains(file) || now.contains(file))
+      // As if these versions were still retained.
+      val asWell = (shipping.oldestNeeded ++ binnedFiles.newestWhole).minOption
+      try routing.savepoints.sparing { isSpared =>
+          for {
+            from <- retained.keptFrom(listed, retain, asWell, f => isSpared(new Path(dir, f.name)))
+            version <- last if !isIncomplete(listed, version)
+          } yield from
+        }.map { case (from, isSpared) => OldVersions.Decision(from, listed, isSpared) }
       catch {
         case NonFatal(e) =>
           logWarning(s"could not find out which files of $storeId recoveries need; all of its files are kept for now", e)

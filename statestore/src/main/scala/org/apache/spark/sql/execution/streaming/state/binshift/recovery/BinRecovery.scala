@@ -103,12 +103,9 @@ private[binshift] final class BinRecovery private (
     val plan = takeBases(RecoveryPlan.of(bins.toSeq.sorted, owner.partitionId, version, owners, newest))
     // Dropped only now, because a base that can't be read may be replaced by the snapshot that is loaded.
     drop(present -- plan.bases.values.flatten)
-    val stretches = plan.stretches
     if (Trace.isOn && ownSnapshotsUpTo == Long.MaxValue) trace(plan)
-    val (mine, others) = stretches.toSeq.partition { case (s, _) =>
-      s.partition == owner.partitionId && held.exists(s.first > _)
-    }
-    own = mine.map { case (stretch, of) => stretch -> of.toSet }
+    val others = plan.foreign(owner.partitionId, held).toSeq
+    own = (plan.stretches -- others.map(_._1)).toSeq.map { case (stretch, of) => stretch -> of.toSet }
     // Each changelog is read once, even if it belongs to several stretches.
     val reads = for ((stretch, of) <- others; v <- stretch.first to stretch.last) yield (stretch.partition, v, stretch.last, of)
     val jobs = reads.groupBy(r => (r._1, r._2)).toSeq.sortBy { case ((partition, v), _) => (v, partition) }.map {

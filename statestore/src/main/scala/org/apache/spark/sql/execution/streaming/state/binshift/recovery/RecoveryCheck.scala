@@ -10,15 +10,17 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.Owners
 
 /**
  * Checks whether partitions can be rebuilt from the files in the checkpoint. It makes the [[RecoveryPlan]] by which a recovery
- * would go, and looks for each file of that plan, including all files of which a snapshot consists.
+ * would go, and looks for each file of that plan, including all files of which a snapshot consists, and the snapshots that only say
+ * which column families a changelog has.
  *
  * A cleanup may delete files during the check. So a missing file has to be confirmed (`RecoveryCheck.confirmed`).
  *
  * Thread-safe. It lists each store once, and reads the list of files of each snapshot that is a base.
  *
- * @param version a committed version, which was the newest one when the check began
+ * @param version     a committed version, which was the newest one when the check began
+ * @param hasFamilies whether the stores have column families
  */
-private[sql] final class RecoveryCheck(files: RetainedVersions.Files, version: Long) {
+private[sql] final class RecoveryCheck(files: RetainedVersions.Files, version: Long, hasFamilies: Boolean) {
   private val owners = files.owners(version)
   private val table = owners.table(owners.at(version))
   private val stores = new ConcurrentHashMap[Int, Store]()
@@ -39,14 +41,36 @@ private[sql] final class RecoveryCheck(files: RetainedVersions.Files, version: L
         // Spark loads the store from its newest snapshot, wherever its bins come from, or from the start if there is none.
         val base = store(partition).newest(version)
         val plan = RecoveryPlan.of(bins, partition, version, owners, store(_).newest(_))
+        val numbered = if (hasFamilies) plan.foreign(partition, Some(base.getOrElse(0L))).keysIterator else Iterator.empty
         val bases = (plan.bases.keySet ++ base.map(Snapshot(partition, _))).iterator
         val stretches = (plan.stretches.keySet + Stretch(partition, base.getOrElse(0L) + 1, version)).iterator
         (stretches.flatMap(s => store(s.partition).lacking(s.first, s.last)) ++
           bases.flatMap(s => store(s.partition).lackingOf(s.version)) ++
+          numbered.flatMap(s => store(s.partition).lackingFamilies(s.first)) ++
           store(partition).lackingFor(version)).nextOption()
       } catch {
         case e: BinshiftException => Some(e.detail)
       }
+  }
+
+  /**
+   * The files from which `partition` is rebuilt, each with the partition that has it. Under either of a store's snapshots there are
+   * further files, which its list names.
+   *
+   * @param isBinned false if the rows of the store's operator stay where they are
+   */
+  def files(partition: Int, isBinned: Boolean): Set[(Int, VersionFile)] = {
+    val bins = if (isBinned) table.binsOf.lift(partition).toSeq.flatten else Nil
+    val base = store(partition).newest(version)
+    val plan = RecoveryPlan.of(bins, partition, version, owners, store(_).newest(_))
+    // The snapshot that says which column families a changelog has does so only if all changelogs in between are there.
+    val numbered =
+      for (s <- plan.foreign(partition, Some(base.getOrElse(0L))).keySet; v <- store(s.partition).saysFamilies(s.first))
+        yield Snapshot(s.partition, v) -> Stretch(s.partition, v + 1, s.first - 1)
+    val bases = plan.bases.keySet ++ base.map(Snapshot(partition, _)) ++ numbered.map(_._1)
+    val stretches = plan.stretches.keySet ++ numbered.map(_._2) + Stretch(partition, base.getOrElse(0L) + 1, version)
+    bases.map(s => s.partition -> store(s.partition).file(s.version, VersionFile.Snapshot)) ++
+      stretches.flatMap(s => (s.first to s.last).map(v => s.partition -> store(s.partition).file(v, VersionFile.Changelog)))
   }
 
   private def store(partition: Int): Store = stores.computeIfAbsent(partition, p => new Store(p))
@@ -63,7 +87,16 @@ private[sql] final class RecoveryCheck(files: RetainedVersions.Files, version: L
 
     def lackingOf(snapshot: Long): Option[String] = synchronized(committed.lackingOf(snapshot)).map(lost)
 
+    def lackingFamilies(at: Long): Option[String] = Option.when(saysFamilies(at).isEmpty)(
+      lost(s"a snapshot that says which column families version $at had,"))
+
+    def saysFamilies(at: Long): Option[Long] = synchronized(committed.saysFamilies(at))
+
     def lackingFor(load: Long): Option[String] = synchronized(committed.lackingFor(load)).map(lost)
+
+    /** A file that a plan has, of a version for which `newest` was asked. */
+    def file(version: Long, kind: VersionFile.Kind): VersionFile = synchronized(committed.file(version, kind)).fold(
+      unknown => throw BinshiftException("FILE_MISSING").state(s"$unknown of partition $partition is missing"), identity)
 
     private def lost(file: String): String = s"$file of partition $partition"
   }
@@ -132,6 +165,12 @@ private[recovery] final class CommittedFiles(
   def lackingOf(snapshot: Long): Option[String] =
     file(snapshot, VersionFile.Snapshot).fold(Some(_), files.absent(partition, _).headOption)
 
+  /** The snapshot that says which column families the changelog of `version` has, which is there. */
+  def saysFamilies(version: Long): Option[Long] = {
+    know(version)
+    snapshots.connected(version).nextOption()
+  }
+
   /**
    * A snapshot without which Spark doesn't load the store at `version`, for which `newest` was asked before.
    *
@@ -153,7 +192,8 @@ private[recovery] final class CommittedFiles(
     if (!ids.knows(known)) ids.add(known, files.id(partition, known))
   }
 
-  private def file(version: Long, kind: VersionFile.Kind): Either[String, VersionFile] = lineage match {
+  /** The name of a file. `newest` must have been asked for a version at or after this one. */
+  def file(version: Long, kind: VersionFile.Kind): Either[String, VersionFile] = lineage match {
     case None => Right(VersionFile(version, None, kind, isChecksum = false))
     case Some(ids) => ids.id(version).map(id => VersionFile(version, Some(id), kind, isChecksum = false))
         .toRight(s"the changelog that says which attempt of version $version was committed")

@@ -34,6 +34,10 @@ private[binshift] final case class RecoveryPlan(bases: Map[Snapshot, Seq[Int]], 
     (bases.keysIterator.filter(_.partition == partition).map(_.version) ++
       stretches.keysIterator.filter(_.partition == partition).map(_.first)).filter(_ <= last).minOption
 
+  /** The stretches whose changelogs Spark doesn't replay when it loads `partition` with the snapshot of version `held`. */
+  def foreign(partition: Int, held: Option[Long]): Map[Stretch, Seq[Int]] =
+    stretches.filterNot { case (s, _) => s.partition == partition && held.exists(s.first > _) }
+
   /** Combines two plans that have no bins in common. */
   def ++(other: RecoveryPlan): RecoveryPlan = {
     def both[K](a: Map[K, Seq[Int]], b: Map[K, Seq[Int]]): Map[K, Seq[Int]] =

@@ -41,7 +41,8 @@ private[sql] final class RetainedVersions(partition: Int, files: RetainedVersion
    *
    * @param listed the files in the store's directory
    * @param retain how many versions are retained up to the newest committed snapshot, as Spark counts them
-   * @param asWell a version that others still read, such as a copy that follows the store's changes
+   * @param asWell a version that is still read, such as by a copy that follows the store's changes, or whose snapshot has files that
+   *               the store's next snapshot needs
    * @param isSpared true for files that aren't deleted whatever this decides, because a savepoint keeps them
    */
   def keptFrom(

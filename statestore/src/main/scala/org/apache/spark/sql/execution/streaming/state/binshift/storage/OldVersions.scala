@@ -61,7 +61,9 @@ private[binshift] trait OldVersions extends RocksDBFileManager with Logging {
    * before `bound`.
    */
   private def deleteBefore(bound: Long, listed: Seq[VersionFile], isSpared: Path => Boolean): Unit = {
-    val (gone, kept) = listed.partition(file => file.version < bound && !isSpared(new Path(directory, file.name)))
+    // The lists of snapshots are read before anything is deleted, so that nothing is if one can't be read.
+    val OldVersions.Parted(gone, kept, unused, used) =
+      OldVersions.part(listed, bound, file => isSpared(new Path(directory, file.name)))(filesOf)
     if (Trace.isOn && gone.nonEmpty)
       Trace("deletes", directory, "before" -> bound, "files" -> pathsOf(gone), "kept" -> pathsOf(kept))
     val manager = CheckpointFileManager.create(directory, hadoop)
@@ -75,13 +77,10 @@ private[binshift] trait OldVersions extends RocksDBFileManager with Logging {
           false
       }
     val (snapshots, others) = gone.partition(_.isSnapshot)
-    // Read before anything is deleted, so that nothing is if a list can't be read.
-    val still = if (snapshots.isEmpty) Set.empty[String] else kept.filter(_.isSnapshot).flatMap(filesOf).toSet
-    val before = snapshots.flatMap(filesOf).toSet
     if (snapshots.nonEmpty) {
       val there = SnapshotList.folders.map(new Path(directory, _)).filter(manager.exists).flatMap(manager.list(_))
-      val unused = (before -- still) ++ findOrphanFiles((before ++ still).toSeq, there)
-      val deleted = unused.toSeq.map(name => delete(new Path(new Path(directory, SnapshotList.folderOf(name)), name)))
+      val all = unused ++ findOrphanFiles((unused ++ used).toSeq, there)
+      val deleted = all.toSeq.map(name => delete(new Path(new Path(directory, SnapshotList.folderOf(name)), name)))
       if (deleted.forall(identity)) snapshots.foreach { snapshot =>
         delete(new Path(directory, snapshot.name))
         lists.remove((snapshot.version, snapshot.id))
@@ -118,4 +117,21 @@ private[binshift] object OldVersions {
    * @param isSpared true for files that a savepoint keeps, which was asked after the decision
    */
   final case class Decision(before: Long, listed: Seq[VersionFile], isSpared: Path => Boolean)
+
+  /**
+   * @param gone   files of versions that go
+   * @param kept   those that stay
+   * @param unused files of which only snapshots consist that go
+   * @param used   those of which snapshots consist that stay; not asked for if no snapshot goes
+   */
+  final case class Parted(gone: Seq[VersionFile], kept: Seq[VersionFile], unused: Set[String], used: Set[String])
+
+  /** Parts the listed files of a store if versions before `bound` go. Snapshots may have files in common. */
+  def part(listed: Seq[VersionFile], bound: Long, isSpared: VersionFile => Boolean)(
+      filesOf: VersionFile => Seq[String]): Parted = {
+    val (gone, kept) = listed.partition(file => file.version < bound && !isSpared(file))
+    val snapshots = gone.filter(_.isSnapshot)
+    val used = if (snapshots.isEmpty) Set.empty[String] else kept.filter(_.isSnapshot).flatMap(filesOf).toSet
+    Parted(gone, kept, snapshots.flatMap(filesOf).toSet -- used, used)
+  }
 }

@@ -4,6 +4,7 @@ import java.io.File
 import java.util.concurrent.ConcurrentHashMap
 
 import scala.collection.Map
+import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 
 import org.apache.hadoop.conf.Configuration
@@ -34,6 +35,9 @@ private[binshift] trait OwnSnapshots extends RocksDBFileManager with Logging {
 
   /** True if a snapshot was uploaded as a whole, or loaded, since the last load of an older one. Makes no request. */
   def hasWhole(version: Long, id: Option[String]): Boolean = whole.contains((version, id))
+
+  /** The newest of these. The store's next snapshot may have files in common with it, which it doesn't upload again. */
+  def newestWhole: Option[Long] = whole.asScala.iterator.map(_._1).maxOption
 
   /** Runs `load`, which loads a snapshot. */
   protected def loadingSnapshot[T](version: Long, id: Option[String])(load: => T): T = {

@@ -25,7 +25,8 @@ private[storage] object SnapshotRows extends Logging {
 
   /** If the file can't be written, the snapshot has none. */
   def write(dir: File, rows: RowsByBin): Unit = {
-    def numbers(of: RowCounts => Long) = rows.toMap.collect { case (bin, n) if of(n) != 0 => bin.toString -> of(n) }
+    val counts = rows.toMap
+    def numbers(of: RowCounts => Long) = counts.collect { case (bin, n) if of(n) != 0 => bin.toString -> of(n) }
     val file = new File(dir, Name)
     try Files.writeString(file.toPath, Serialization.write(Content(numbers(_.rows), numbers(_.internal)))): Unit
     catch {

@@ -68,13 +68,12 @@ private[binshift] class WarmFileManager(
   override protected def oldVersions(retain: Int): Option[OldVersions.Decision] = {
     val listed = VersionFile.in(directory, hadoop)
     val snapshots = listed.filter(_.isSnapshot).map(_.version)
-    for {
-      spares <- savepoints
-      newest <- snapshots.maxOption
-      base <- snapshots.filter(_ <= newest - retain + 1).maxOption
-      // Looked for after the decision.
-      now = spares.kept() if !now.isEverything
-    } yield OldVersions.Decision(base, listed, now.contains)
+    def base = snapshots.maxOption.flatMap { newest =>
+      val oldest = (newestWhole ++ Seq(newest - retain + 1)).min
+      snapshots.filter(_ <= oldest).maxOption
+    }
+    for (spares <- savepoints; (from, isSpared) <- spares.sparing(_ => base))
+      yield OldVersions.Decision(from, listed, isSpared)
   }
 
   /** The files that loads have used and fetched since the last call. */
