@@ -85,13 +85,13 @@ class StandingBy(Commands):
     def drain(self, executor: str) -> None:
         self.run.attach().drain(executor)
 
-    def stay(self) -> None:
-        """Asks for each partition to move to where it is."""
+    def put(self, places: list[str]) -> None:
+        """Asks for each partition to move to an executor."""
         controller = self.run.attach()
-        places = {p: on[0] for p, on in enumerate(controller._placement().partitions)}
-        controller._submit(controller.plan(controller.routing()), MigrationOptions(places=places))
+        options = MigrationOptions(places=dict(enumerate(places)))
+        controller._submit(controller.plan(controller.routing()), options)
 
-    def lags(self, lag: int) -> None:
+    def lags(self, lag: int | None) -> None:
         """Waits until each standby lacks so many versions."""
         assert until(lambda: {found for _, found in self.standbys().values()} == {lag}), self.standbys()
 

@@ -138,13 +138,35 @@ def test_without_standbys_files_are_kept_for_partitions_that_move_until_they_hav
 
 
 @pytest.mark.long
+def test_a_standby_without_files_does_not_get_partitions_of_a_drained_executor(driver, jvm_jar):
+    query = driver(**FAULTS, **{"spark.jars": str(jvm_jar), "spark.sql.shuffle.partitions": "2"})
+    query("await_executors", 3)
+    with Fault("standby.file", "throw", always=True):
+        query("epochs", 4)
+        *hosts, idle = query("executors")
+        query("put", hosts)
+        query("finish")
+        assert placed(query) == hosts
+        query("epochs", 2)
+        query("lags", None)
+        # At least one of the two standbys is where the other partition runs.
+        standbys = [executor for executor, _ in query("standbys").values()]
+        p = next(p for p, executor in enumerate(standbys) if executor in hosts)
+        query("drain", hosts[p])
+        query("finish")
+        assert placed(query)[p] == idle
+    query.assert_exact(2)
+    query.end()
+
+
+@pytest.mark.long
 def test_a_partition_that_is_there_waits_for_no_files(driver, jvm_jar):
     query = driver(**FAULTS, **{"spark.jars": str(jvm_jar)})
     query("await_executors", 3)
     with Fault("standby.file", "block"):
         query("epochs", 4)
         before = placed(query)
-        query("stay")
+        query("put", before)
         query("finish")
     assert placed(query) == before
     query.end()

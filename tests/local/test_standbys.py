@@ -185,6 +185,20 @@ def test_nobody_waits_for_a_standby_after_an_error(spark, stream, standby):
     assert set(here.reach()) == {7}
 
 
+def test_nobody_waits_for_files_whose_fetch_fails_again_and_again_between_turns(spark, stream, standby):
+    run, _ = started(stream, "count", SNAPSHOTS)
+    here = standby(run, STORES["count"][:1])
+    for _ in range(3):
+        # A turn in which the time is over before the files are complete.
+        assert here.follow(0)
+        assert not here.isSettled()
+        with Fault("standby.file", "throw"):
+            assert not here.follow()
+    assert here.isSettled()
+    assert here.follow()
+    assert set(here.reach()) == {7}
+
+
 def test_a_store_that_comes_while_its_files_are_fetched_takes_those_that_are_here(spark, stream, standby):
     run, oracle = started(stream, "count", SNAPSHOTS)
     stop(spark, run)
@@ -393,6 +407,10 @@ def test_after_an_error_an_executor_keeps_standbys_again_when_it_is_told_to(spar
         assert until(asks, 20)
     finally:
         turns.close()
+
+
+def test_a_report_says_nothing_of_the_stores_of_another_order(spark):
+    assert spark._jvm.org.apache.spark.sql.binshift.migration.TestStandbyReports.check() is None
 
 
 @pytest.mark.parametrize("count", [1, 2])

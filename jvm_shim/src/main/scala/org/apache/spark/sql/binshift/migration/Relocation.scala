@@ -82,8 +82,9 @@ private[binshift] final class Relocation(
 
   /** Checks between two epochs whether Spark decommissions executors, so that files of their partitions are fetched meanwhile. */
   def evacuate(): Unit = {
+    val before = evacuation.places
     evacuation.look(avoided, fetches = true)
-    standbys.foreach(_.lookSoon())
+    if (evacuation.places != before) standbys.foreach(_.lookSoon())
   }
 
   /** Places no more partitions on executors that are about to go. */
@@ -206,8 +207,13 @@ private[binshift] final class Relocation(
         wanted ++= found.map { case (p, executor) => p -> WantedPlace(executor) }
       }
     }
+    val due = wanted.filter { case (p, w) => isDue(p, w, executors) }
+    val cold = due.collect { case (p, w) if w.isFetched && w.asked == 0 && !standbys.exists(_.hasFiles(p, w.executor)) => p }
+    if (cold.nonEmpty)
+      logWarning(s"query ${query.id}: partitions ${cold.toSeq.sorted.mkString(", ")} move without their files, " +
+        "because these could not be fetched ahead")
     wanted = wanted.map {
-      case (p, w) if isDue(p, w, executors) =>
+      case (p, w) if due.contains(p) =>
         Placement.prefer(session, operators, p, w.executor, executors.live(w.executor))
         p -> w.copy(askedAt = Some(epoch), asked = w.asked + 1)
       case (p, w) => p -> w.copy(isFetched = isPrepared && placesOf(p).nonEmpty)
@@ -241,7 +247,8 @@ private[binshift] final class Relocation(
     left = wanted.keySet ++ remaining
   }
 
-  private def standbysOf(partition: Int): Seq[String] = standbys.fold(Seq.empty[String])(_.of(partition))
+  private def standbysOf(partition: Int): Seq[String] =
+    standbys.fold(Seq.empty[String])(s => s.of(partition).filter(s.hasFiles(partition, _)))
 
   private def operators = run.now.operators
 

@@ -66,6 +66,8 @@ private[binshift] final class Standbys(query: MicroBatchExecution, count: Int, c
 
   /** Held during a look. */
   private val looks = new Object
+  /** How many looks in a row have failed, with the one that is under way. */
+  @volatile private var unfinished = 0
   @volatile private var isLookDue = false
   private lazy val hadoopConf: Broadcast[SerializableConfiguration] = {
     isBroadcast = true
@@ -122,15 +124,20 @@ private[binshift] final class Standbys(query: MicroBatchExecution, count: Int, c
   }
 
   /** The live executors that have a standby of a partition, best one first. */
-  def of(partition: Int): Seq[String] = synchronized {
+  def of(partition: Int): Seq[String] = synchronized(plan.get(partition).fold(Seq.empty[String]) { executors =>
     val live = known
-    plan.getOrElse(partition, Nil).filter(e => live.forall(_(e))).sortBy(e => -reach(partition, e, _ => true))
-  }
+    executors.filter(e => live.forall(_(e))).sortBy(e => -reach(partition, e, _ => true))
+  })
+
+  /** True if a partition can be loaded on an executor from the files there, as far as is known. */
+  def hasFiles(partition: Int, executor: String): Boolean = synchronized(reach(partition, executor, _ => true) >= 0)
 
   /** True if nobody needs to wait until an executor has the files of a partition: it has them, or may never have them. */
-  def isReady(partition: Int, executor: String): Boolean = synchronized(orders.get(executor).exists { ordered =>
-    ordered.partitions(partition) && (unreached(executor) || progress(partition, executor).forall(_._2.exists(_.isSettled)))
-  })
+  def isReady(partition: Int, executor: String): Boolean = unfinished > MaxUnfinished || synchronized {
+    orders.get(executor).exists { ordered =>
+      ordered.partitions(partition) && (unreached(executor) || progress(partition, executor).forall(_._2.exists(_.isSettled)))
+    }
+  }
 
   /** The standbys of each partition, with what they lack of the stores of operators with `only` these ids. */
   def views(only: Long => Boolean = _ => true): Map[Int, Seq[StandbyView]] = if (count == 0) Map.empty
@@ -156,11 +163,10 @@ private[binshift] final class Standbys(query: MicroBatchExecution, count: Int, c
   override def answer(report: StandbyReport): Option[StandbyAnswer] = {
     val committed = CommittedEpoch.of(query)
     synchronized(Option.when(!isClosed) {
-      val ordered = orders.get(report.executor).map(_.order).getOrElse(StandbyOrder(0, IndexedSeq.empty))
-      val stores = if (report.order == ordered.id) report.stores else Nil
-      reports += report.executor -> Reported(System.nanoTime(), stores.toIndexedSeq)
+      val ordered = orders.getOrElse(report.executor, Ordered(StandbyOrder(0, IndexedSeq.empty), IndexedSeq.empty, Set.empty))
+      reports += report.executor -> Reported.after(reports.get(report.executor), ordered, report, System.nanoTime())
       unreached -= report.executor
-      StandbyAnswer(committed, Option.when(report.order != ordered.id)(ordered))
+      StandbyAnswer(committed, Option.when(report.order != ordered.order.id)(ordered.order))
     })
   }
 
@@ -192,6 +198,7 @@ private[binshift] final class Standbys(query: MicroBatchExecution, count: Int, c
 
   /** Gives the partitions of lost executors to their standbys, and plans standbys again. */
   private def look(): Unit = looks.synchronized {
+    unfinished += 1
     val (next, isOpen) = synchronized((planned, !isClosed && isWanted))
     if (isOpen && next.operators.nonEmpty) {
       val found =
@@ -211,10 +218,9 @@ private[binshift] final class Standbys(query: MicroBatchExecution, count: Int, c
         lookedAtNs = System.nanoTime()
         reports = reports.filter { case (e, _) => executors.isThere(e) }
         orders = orders.filter { case (e, _) => executors.isThere(e) }
-        val before = orders
         become(StandbyPlan.of(places, plan, hosts, count), coming.filter { case (_, e) => hosts.contains(e) }, next)
         // Partitions wait for these, so they hear of their order now.
-        val hurried = coming.values.filter(e => orders.get(e).map(_.order) != before.get(e).map(_.order)).toSet
+        val hurried = coming.collect { case (p, e) if progress(p, e).exists(_._2.isEmpty) => e }.toSet
         val silent = orders.collect {
           case (e, o) if hosts.contains(e) && o.stores.nonEmpty && !beginning(e) && (hurried(e) || !isHeard(e)) => e
         }.toSeq
@@ -224,6 +230,7 @@ private[binshift] final class Standbys(query: MicroBatchExecution, count: Int, c
       }
       if (unasked.nonEmpty) Jobs.execute(() => guarded(begin(unasked.map(e => e -> hosts(e)).toMap)))
     }
+    unfinished = 0
   }
 
   private def rescue(
@@ -267,6 +274,7 @@ private[binshift] final class Standbys(query: MicroBatchExecution, count: Int, c
           stores, of.toSet)
       }
     }.toMap
+    reports = reports.map { case (e, r) => e -> r.keepOnly(orders.get(e)) }
     unreached = unreached.filter(orders.get(_).exists(_.stores.nonEmpty))
   }
 
@@ -275,7 +283,7 @@ private[binshift] final class Standbys(query: MicroBatchExecution, count: Int, c
     try {
       val inputs = unasked.map { case (executor, host) => executor -> (host -> runId) }
       val begun = ExecutorJob.run(context, "binshift: standbys of partitions are begun", inputs)(new Begin(hadoopConf, conf))
-      synchronized(begun.foreach(e => if (!isHeard(e)) reports += e -> Reported(System.nanoTime(), IndexedSeq.empty)))
+      synchronized(begun.foreach(e => if (!isHeard(e)) reports += e -> Reported(System.nanoTime(), Map.empty)))
     } finally synchronized {
         beginning --= unasked.keySet
         unreached ++= unasked.keySet.filterNot(isHeard)
@@ -301,8 +309,8 @@ private[binshift] final class Standbys(query: MicroBatchExecution, count: Int, c
   /** How far each store of a partition has come on an executor, as far as that is known. */
   private def progress(partition: Int, executor: String): Seq[(StateStoreId, Option[StandbyProgress])] = for {
     ordered <- orders.get(executor).toSeq
-    i <- ordered.placesOf.getOrElse(partition, Nil)
-  } yield ordered.stores(i) -> reports.get(executor).flatMap(_.stores.lift(i))
+    store <- ordered.storesOf.getOrElse(partition, Nil)
+  } yield store -> reports.get(executor).flatMap(_.stores.get(store))
 }
 
 private[binshift] object Standbys extends OrWarn {
@@ -311,6 +319,8 @@ private[binshift] object Standbys extends OrWarn {
   /** An executor that hasn't asked for this many intervals is told to do so again. */
   private val SilentIntervals = 12L
   private val MinSilenceNs = TimeUnit.SECONDS.toNanos(30)
+  /** After so many failed looks in a row, no partition waits for its files any longer. */
+  private val MaxUnfinished = 3
 
   private lazy val Jobs: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("binshift-standbys", 16)
 
@@ -340,13 +350,26 @@ private[binshift] object Standbys extends OrWarn {
   /** The facts on which a look was based. If they change, another look is due. */
   private final case class Seen(known: Set[String], avoided: Set[String], coming: Map[Int, String])
 
-  private final case class Ordered(order: StandbyOrder, stores: IndexedSeq[StateStoreId], partitions: Set[Int]) {
-    /** The positions of each partition's stores. */
-    val placesOf: Map[Int, Seq[Int]] = stores.indices.groupBy(stores(_).partitionId)
+  private[migration] final case class Ordered(order: StandbyOrder, stores: IndexedSeq[StateStoreId], partitions: Set[Int]) {
+    val storesOf: Map[Int, Seq[StateStoreId]] = stores.groupBy(_.partitionId)
   }
 
-  /** @param stores those of the order that is in force; empty if the executor doesn't know the order yet */
-  private final case class Reported(atNs: Long, stores: IndexedSeq[StandbyProgress])
+  /** @param stores how far an executor's stores have come, of those that every order since has named */
+  private[migration] final case class Reported(atNs: Long, stores: Map[StateStoreId, StandbyProgress]) {
+    /** An executor may have dropped what an order doesn't name, even if a later one names it again. */
+    def keepOnly(ordered: Option[Ordered]): Reported = copy(stores = stores.filter { case (s, _) =>
+      ordered.exists(_.storesOf.get(s.partitionId).exists(_.contains(s)))
+    })
+  }
+
+  private[migration] object Reported {
+    /** @param ordered the order that is in force, which may be newer than that of the `report` */
+    def after(before: Option[Reported], ordered: Ordered, report: StandbyReport, nowNs: Long): Reported = Reported(nowNs,
+      if (report.order == ordered.order.id) ordered.stores.zip(report.stores).toMap
+      // It has begun anew, and has nothing.
+      else if (report.order < 0) Map.empty
+      else before.fold(Map.empty[StateStoreId, StandbyProgress])(_.stores))
+  }
 
   /** The task of each executor. */
   private final class Begin(

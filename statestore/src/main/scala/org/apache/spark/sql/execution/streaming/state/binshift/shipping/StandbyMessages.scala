@@ -3,7 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 import java.io.{ByteArrayInputStream, ByteArrayOutputStream, DataInputStream, DataOutputStream}
 
 /**
- * An executor's report on its standbys of a query, once per interval.
+ * An executor's report on its standbys of a query: once per interval, and when one of them is complete or has failed.
  *
  * Messages are arrays of bytes, because the driver's network layer may not see the classes of a jar that was added later.
  *
@@ -11,7 +11,7 @@ import java.io.{ByteArrayInputStream, ByteArrayOutputStream, DataInputStream, Da
  * @param stores how far each store of the order has come, in the order's sequence
  */
 private[sql] final case class StandbyReport(
-    runId: String, executor: String, order: Long, stores: Seq[StandbyProgress], bytes: Long) {
+    runId: String, executor: String, order: Long, stores: Seq[StandbyProgress]) {
 
   def toBytes: Array[Byte] = StandbyMessages.bytes { out =>
     out.writeUTF(runId)
@@ -23,7 +23,6 @@ private[sql] final case class StandbyReport(
       out.writeLong(s.version)
       out.writeBoolean(s.hasFailed)
     }
-    out.writeLong(bytes)
   }
 }
 
@@ -31,7 +30,7 @@ private[sql] object StandbyReport {
   def parse(bytes: Array[Byte]): StandbyReport = {
     val in = new DataInputStream(new ByteArrayInputStream(bytes))
     StandbyReport(in.readUTF(), in.readUTF(), in.readLong(),
-      Seq.fill(in.readInt())(StandbyProgress(in.readLong(), in.readLong(), in.readBoolean())), in.readLong())
+      Seq.fill(in.readInt())(StandbyProgress(in.readLong(), in.readLong(), in.readBoolean())))
   }
 }
 
@@ -41,7 +40,7 @@ private[sql] object StandbyReport {
  * @param base      the version of its snapshot; 0 if the checkpoint has none
  * @param version   the version that its own snapshot and changelogs lead to; -1 if the snapshot isn't complete, the highest number if the
  *                  store has no state
- * @param hasFailed whether files could not be fetched several times in a row
+ * @param hasFailed whether files could not be fetched several times since they were last complete
  */
 private[sql] final case class StandbyProgress(base: Long, version: Long, hasFailed: Boolean) {
   /** True if nobody needs to wait for the files: they are here, or there may never be any. */

@@ -30,8 +30,8 @@ private[shipping] final class StandbyStore(root: Path, val partition: Int, conf:
   extends Logging {
   import StandbyStore._
 
-  private val room = new FetchedFiles.Room(ShippingThreads.standbyBytes, conf.maxBytes, "standbys.maxBytes")
-  private val files = new FetchedFiles(root, "binshift-standby", room, hadoopConf)
+  private val room = new FetchedFiles.Room(conf.maxBytes)
+  private val files = new FetchedFiles(root, room, hadoopConf)
 
   /** The snapshot that is complete here, and the one that is being fetched. */
   private var held: Option[Snapshot] = None
@@ -68,7 +68,8 @@ private[shipping] final class StandbyStore(root: Path, val partition: Int, conf:
     try {
       if (room.isScarce(files.dir)) throw new java.io.IOException(s"the disk of ${files.dir} is full")
       fetchNewest(budgetMs)
-      synchronized { failures = 0 }
+      // Of several snapshots in a row, each may be purged before it is here.
+      if (!isFetching) synchronized { failures = 0 }
       0
     } catch {
       case _: FetchedFiles.Unwanted => 0
@@ -81,7 +82,8 @@ private[shipping] final class StandbyStore(root: Path, val partition: Int, conf:
         // A file may have been purged while it was fetched, and then there is a newer snapshot.
         val text = s"the standby of $root could not follow, and tries again"
         if (failures == 2 || !NonFatal(e)) logWarning(text, e) else logDebug(text, e)
-        if (room.isScarce(files.dir)) forget()
+        try if (room.isScarce(files.dir)) forget()
+        catch { case NonFatal(again) => logDebug(s"the disk of the standby of $root can't be used", again) }
         math.min(MaxBackOffMs, BackOffMs << math.min(failures - 1, 10))
     }
   }
@@ -226,7 +228,7 @@ private[shipping] final class StandbyStore(root: Path, val partition: Int, conf:
 private[shipping] object StandbyStore {
   private val BackOffMs = 1000L
   private val MaxBackOffMs = 600000L
-  /** After so many failures in a row, nobody waits for the files any longer. */
+  /** After so many failures since the files were last complete, nobody waits for them any longer. */
   private val MaxFailures = 3
 
   /** Identifies the content of a file by what the checkpoint's directory says of it. Another content gives another mark. */

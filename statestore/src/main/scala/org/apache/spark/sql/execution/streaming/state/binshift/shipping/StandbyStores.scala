@@ -39,17 +39,18 @@ private[shipping] final class StandbyStores private (runId: String, conf: Standb
   private val isSoon = new AtomicBoolean
   @volatile private var isEnded = false
   private lazy val turns: ScheduledFuture[_] =
-    ShippingThreads.standbyTurns.scheduleWithFixedDelay(() => turn(), 0, conf.intervalMs, TimeUnit.MILLISECONDS)
+    ShippingThreads.standbyTurns.scheduleWithFixedDelay(() => turn(isExtra = false), 0, conf.intervalMs, TimeUnit.MILLISECONDS)
 
   private def begin(): Unit = turns: Unit
 
   /** Makes a turn now, beside those of each interval. */
   private def turnSoon(): Unit = if (isSoon.compareAndSet(false, true)) ShippingThreads.standbyTurns.execute { () =>
     isSoon.set(false)
-    turn()
+    turn(isExtra = true)
   }
 
-  private def turn(): Unit = if (!isEnded) {
+  /** @param isExtra whether only stores are followed that are new */
+  private def turn(isExtra: Boolean): Unit = if (!isEnded) {
     val goesOn =
       try {
         Faults.at("standby.turn")
@@ -60,7 +61,7 @@ private[shipping] final class StandbyStores private (runId: String, conf: Standb
             // The report that the driver has got is of another order.
             turnSoon()
           }
-          follow(answer.committed)
+          follow(answer.committed, isExtra)
           true
         }
       } catch {
@@ -79,7 +80,7 @@ private[shipping] final class StandbyStores private (runId: String, conf: Standb
 
   private def ask(): Option[StandbyAnswer] = {
     val stores = order.stores.map(s => mine(s.root).store.progress)
-    val report = StandbyReport(runId, SparkEnv.get.executorId, order.id, stores, mine.values.map(_.store.bytes).sum)
+    val report = StandbyReport(runId, SparkEnv.get.executorId, order.id, stores)
     StandbyAnswer.parse(driver.askSync[Array[Byte]](report.toBytes, Timeout))
   }
 
@@ -97,9 +98,9 @@ private[shipping] final class StandbyStores private (runId: String, conf: Standb
     logInfo(LogLine("standbys", "run" -> runId, "order" -> next.id, "stores" -> mine.size))
   }
 
-  private def follow(committed: Long): Unit = {
+  private def follow(committed: Long, isExtra: Boolean): Unit = {
     val now = System.nanoTime()
-    order.stores.map(s => mine(s.root)).filter(_.isDue(committed, now)).foreach(_.begin(committed))
+    order.stores.map(s => mine(s.root)).filter(f => f.isDue(committed, now) && (f.isNew || !isExtra)).foreach(_.begin(committed))
   }
 
   private def end(): Unit = {
@@ -148,7 +149,7 @@ private[sql] object StandbyStores extends Logging {
   private final class Followed(val store: StandbyStore, budgetMs: Long, onSettled: () => Unit) {
     @volatile private var notBefore = System.nanoTime()
     @volatile private var isBehind = true
-    @volatile private var seen = -2L
+    @volatile private var seen = Option.empty[Long]
     /** True from the time when it is queued until it has run, because two threads must not write the same files. */
     @volatile private var isQueued = false
 
@@ -156,25 +157,35 @@ private[sql] object StandbyStores extends Logging {
      * True if the store should be followed now. While a query waits for data, only maintenance uploads files, and it is soon
      * enough to fetch those with the next epoch.
      */
-    def isDue(committed: Long, now: Long): Boolean = !isQueued && now - notBefore >= 0 && (isBehind || committed != seen)
+    def isDue(committed: Long, now: Long): Boolean = !isQueued && now - notBefore >= 0 && (isBehind || !seen.contains(committed))
+
+    def isNew: Boolean = seen.isEmpty
 
     def begin(committed: Long): Unit = {
       isQueued = true
-      seen = committed
-      ShippingThreads.standbys.execute(() => run())
+      seen = Some(committed)
+      go()
     }
 
+    private def go(): Unit = ShippingThreads.standbys.execute(() => run())
+
     private def run(): Unit = {
-      val (now, wasSettled) = (System.nanoTime(), store.progress.isSettled)
-      val backOffMs = store.follow(budgetMs)
-      if (!wasSettled && store.progress.isSettled) onSettled()
-      isBehind = backOffMs > 0 || store.isFetching
-      // Goes on behind the others that wait for a thread.
-      if (backOffMs == 0 && isBehind) ShippingThreads.standbys.execute(() => run())
-      else {
+      var goesOn = false
+      try {
+        val (now, wasSettled) = (System.nanoTime(), store.progress.isSettled)
+        val backOffMs = store.follow(budgetMs)
+        val isSettled = store.progress.isSettled
+        if (!wasSettled && isSettled) onSettled()
+        isBehind = backOffMs > 0 || store.isFetching
         notBefore = now + TimeUnit.MILLISECONDS.toNanos(backOffMs)
-        isQueued = false
-      }
+        if (isBehind && (backOffMs == 0 || !isSettled)) {
+          goesOn = true
+          // Behind the others that wait for a thread. Somebody may wait for it, so a failure is not left to the next interval.
+          if (backOffMs == 0) go()
+          else ShippingThreads.standbyTurns.schedule((() => go()): Runnable, backOffMs, TimeUnit.MILLISECONDS): Unit
+        }
+      } catch { case NonFatal(e) => logWarning("a standby could not follow; it tries again at an epoch to come", e) }
+      finally if (!goesOn) isQueued = false
     }
   }
 }
