@@ -208,7 +208,7 @@ private[binshift] final class Relocation(
       }
     }
     val due = wanted.filter { case (p, w) => isDue(p, w, executors) }
-    val cold = due.collect { case (p, w) if w.isFetched && w.asked == 0 && !standbys.exists(_.hasFiles(p, w.executor)) => p }
+    val cold = due.filter { case (p, w) => isCold(p, w) }.keys
     if (cold.nonEmpty)
       logWarning(s"query ${query.id}: partitions ${cold.toSeq.sorted.mkString(", ")} move without their files, " +
         "because these could not be fetched ahead")
@@ -233,6 +233,10 @@ private[binshift] final class Relocation(
     def isReady = !isPrepared || place.asked > 0 || standbys.forall(_.isReady(partition, place.executor))
     now.nonEmpty && (now == Set(place.executor) || !now.exists(executors.live.contains) || !isLost(partition) && isReady)
   }
+
+  /** True if the executor to which a partition moves had time to fetch its files, and has none. */
+  private def isCold(partition: Int, place: WantedPlace): Boolean = place.isFetched && place.asked == 0 &&
+    placesOf(partition) != Set(place.executor) && !standbys.exists(_.hasFiles(partition, place.executor))
 
   /** Asks where partitions are, once for each store. */
   private def see(committed: Long): Unit = {

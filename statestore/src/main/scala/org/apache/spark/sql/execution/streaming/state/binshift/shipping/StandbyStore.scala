@@ -40,7 +40,9 @@ private[shipping] final class StandbyStore(root: Path, val partition: Int, conf:
   private var changes = Map.empty[(Long, Option[String]), Changelog]
   /** Whether the checkpoint had no files of the store at the last look; `None` before the first. */
   private var isEmpty = Option.empty[Boolean]
+  /** Since the files were last complete, and since a turn last succeeded. */
   private var failures = 0
+  private var failuresInARow = 0
 
   /** True if a newer snapshot is being fetched. */
   def isFetching: Boolean = files.isOpen && synchronized(coming.isDefined)
@@ -68,6 +70,7 @@ private[shipping] final class StandbyStore(root: Path, val partition: Int, conf:
     try {
       if (room.isScarce(files.dir)) throw new java.io.IOException(s"the disk of ${files.dir} is full")
       fetchNewest(budgetMs)
+      failuresInARow = 0
       // Of several snapshots in a row, each may be purged before it is here.
       if (!isFetching) synchronized { failures = 0 }
       0
@@ -79,12 +82,13 @@ private[shipping] final class StandbyStore(root: Path, val partition: Int, conf:
       // Even fatal errors are caught, because otherwise nobody would hear of them.
       case e: Throwable =>
         synchronized { failures = if (NonFatal(e)) failures + 1 else math.max(failures + 1, MaxFailures) }
+        failuresInARow += 1
         // A file may have been purged while it was fetched, and then there is a newer snapshot.
         val text = s"the standby of $root could not follow, and tries again"
         if (failures == 2 || !NonFatal(e)) logWarning(text, e) else logDebug(text, e)
         try if (room.isScarce(files.dir)) forget()
         catch { case NonFatal(again) => logDebug(s"the disk of the standby of $root can't be used", again) }
-        math.min(MaxBackOffMs, BackOffMs << math.min(failures - 1, 10))
+        math.min(MaxBackOffMs, BackOffMs << math.min(failuresInARow - 1, 10))
     }
   }
 
