@@ -401,7 +401,8 @@ class Controller(ObservedQuery):
         start_epoch : int, optional
             No partition moves before this epoch.
         place_on : sequence of str, optional
-            Ids of the executors that get its partitions, those with the fewest first; by default all others.
+            Ids of the executors that get its partitions; by default all others. Those that have standbys
+            of the partitions come first, and then those with the fewest partitions.
         prepare : bool
             Whether the files of a partition are fetched in the background before it moves.
 

@@ -36,7 +36,6 @@ SLOW = (
     "rows.answer",
     "standby.file",
     "standby.take",
-    "warm.file",
 )
 #: Operators whose output is a function of their input, epoch by epoch.
 OPERATORS = (

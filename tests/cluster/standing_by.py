@@ -11,6 +11,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from binshift.planning.options import MigrationOptions
 from cluster.commanded import Commands, serve
 from devtools.executors import executor_processes
 from harness import until
@@ -81,6 +82,23 @@ class StandingBy(Commands):
     def take_over(self, count: int) -> None:
         assert until(lambda: self.taken_over() >= count), f"{self.taken_over()} partitions, not {count}"
 
+    def drain(self, executor: str) -> None:
+        self.run.attach().drain(executor)
+
+    def put(self, places: list[str]) -> None:
+        """Asks for each partition to move to an executor."""
+        controller = self.run.attach()
+        options = MigrationOptions(places=dict(enumerate(places)))
+        controller._submit(controller.plan(controller.routing()), options)
+
+    def lags(self, lag: int | None) -> None:
+        """Waits until each standby lacks so many versions."""
+        assert until(lambda: {found for _, found in self.standbys().values()} == {lag}), self.standbys()
+
+    def forgotten(self) -> None:
+        """Waits, without epochs, until no executor has files of a partition that it doesn't run."""
+        assert until(lambda: self._here() == 0, 30), f"{self._here()} files"
+
     def files(self, since: int) -> list[int]:
         """The files that loads found on their executors, and those that they fetched, since an epoch."""
         epochs = [p for p in self.run.query.recentProgress if p.batchId >= since and "addBatch" in p.durationMs]
@@ -89,14 +107,13 @@ class StandingBy(Commands):
 
     def left_over(self) -> list[int]:
         """The standbys' files on this machine, while the query runs and after it has ended."""
-
-        def here() -> int:
-            return len(set(files_of_standbys()) - self.before)
-
-        running = here()
+        running = self._here()
         self.run.query.stop()
-        assert until(lambda: here() == 0, 30), f"{here()} files"
-        return [running, here()]
+        self.forgotten()
+        return [running, self._here()]
+
+    def _here(self) -> int:
+        return len(set(files_of_standbys()) - self.before)
 
     def _signal(self, executor: str, number: int) -> None:
         os.kill(executor_processes(self.spark.sparkContext.applicationId)[executor], number)

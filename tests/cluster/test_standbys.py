@@ -98,6 +98,102 @@ def test_partitions_of_an_executor_that_dies_go_on_where_their_standbys_are(driv
     query.end()
 
 
+@pytest.mark.long
+def test_partitions_of_an_executor_that_is_drained_go_where_their_standbys_are(driver):
+    query = driver(**NO_SNAPSHOTS)
+    ready, drained = begun(query)
+    before = placed(query)
+    epoch = query("epochs", 0)
+    query("drain", drained)
+    query("finish")
+    now = placed(query)
+    assert now == [ready[p] if on == drained else on for p, on in enumerate(before)]
+    here, fetched = query("files", epoch)
+    assert here >= before.count(drained)
+    assert fetched == 0
+    query.assert_exact(4)
+    query.end()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fault", [None, "throw", "die"])
+def test_without_standbys_files_are_kept_for_partitions_that_move_until_they_have_moved(driver, jvm_jar, fault):
+    query = driver(**FAULTS, **{"spark.jars": str(jvm_jar), STORE + "binshift.standbys": "0"})
+    query("await_executors", 3)
+    epoch = query("epochs", 4)
+    drained = placed(query)[0]
+    with contextlib.ExitStack() as stack:
+        if fault is not None:
+            stack.enter_context(Fault("standby.file", fault, always=True))
+        query("drain", drained)
+        query("finish")
+    assert drained not in placed(query)
+    here, _ = query("files", epoch)
+    # Files that could not be fetched hold up nobody.
+    assert here > 0 or fault is not None
+    query("forgotten")
+    assert {tuple(s) for s in query("standbys").values()} == {(None, None)}
+    query.assert_exact(4)
+    query.end()
+
+
+@pytest.mark.long
+def test_a_standby_without_files_does_not_get_partitions_of_a_drained_executor(driver, jvm_jar):
+    query = driver(**FAULTS, **{"spark.jars": str(jvm_jar), "spark.sql.shuffle.partitions": "2"})
+    query("await_executors", 3)
+    with Fault("standby.file", "throw", always=True):
+        query("epochs", 4)
+        *hosts, idle = query("executors")
+        query("put", hosts)
+        query("finish")
+        assert placed(query) == hosts
+        query("epochs", 2)
+        query("lags", None)
+        # At least one of the two standbys is where the other partition runs.
+        standbys = [executor for executor, _ in query("standbys").values()]
+        p = next(p for p, executor in enumerate(standbys) if executor in hosts)
+        query("drain", hosts[p])
+        query("finish")
+        assert placed(query)[p] == idle
+    query.assert_exact(2)
+    query.end()
+
+
+@pytest.mark.long
+def test_a_partition_that_is_there_waits_for_no_files(driver, jvm_jar):
+    query = driver(**FAULTS, **{"spark.jars": str(jvm_jar)})
+    query("await_executors", 3)
+    with Fault("standby.file", "block"):
+        query("epochs", 4)
+        before = placed(query)
+        query("put", before)
+        query("finish")
+    assert placed(query) == before
+    query.end()
+
+
+@pytest.mark.long
+def test_a_standby_lacks_what_its_partition_got_from_others_since_its_snapshot(driver, jvm_jar):
+    faults = FAULTS | {"spark.jars": str(jvm_jar), "spark.sql.shuffle.partitions": "2"}
+    query = driver(**faults)
+    begun(query)
+    with Fault("snapshot.upload", "throw", always=True):
+        query("swap")
+        epochs = query("finish")
+        switched = query("report")["switches"][-1]
+        query("lags", epochs - switched)
+        # The next driver doesn't know which partitions got bins.
+        query.kill()
+        query = driver(**faults)
+        query("await_executors", 3)
+        epochs = query("epochs", 3)
+        query("lags", epochs - switched)
+    query("epochs", 4)
+    query("ready")
+    query.assert_exact(2)
+    query.end()
+
+
 @pytest.mark.matrix
 @pytest.mark.parametrize("point", ["standby.file", "standby.changelog", "standby.snapshot", "standby.take"])
 def test_an_executor_may_die_at_any_instant_of_a_standby(driver, jvm_jar, point):
@@ -172,6 +268,8 @@ def test_standbys_follow_executors_partitions_and_runs(driver, tmp_path):
     # With more partitions, each has a standby of its own.
     query("rescale", 6, 64, True)
     query("finish")
+    # A standby lacks what its partition got until the partition has made a snapshot.
+    query("epochs", 3)
     assert len(query("ready")) == 6
     query("epochs", 3)
     query("ready")

@@ -1,7 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 
 import java.io.{File, IOException}
-import java.util.concurrent.atomic.AtomicLong
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
@@ -19,9 +18,15 @@ object TestStandby {
     }
 
     /** Looks at the checkpoint once; returns whether that succeeded. */
-    def follow(): Boolean = stores.map(_._2.follow(Long.MaxValue)).forall(_ == 0)
+    def follow(): Boolean = follow(3600000)
 
-    def reach(): Array[Long] = stores.map(_._2.reach).toArray
+    /** Looks once, and fetches for at most `budgetMs`. */
+    def follow(budgetMs: Long): Boolean = stores.map(_._2.follow(budgetMs)).forall(_ == 0)
+
+    def reach(): Array[Long] = stores.map(_._2.progress.version).toArray
+
+    /** True if a partition that moves would not wait for the files any longer. */
+    def isSettled(): Boolean = stores.forall(_._2.progress.isSettled)
 
     def close(): Unit = stores.foreach { case (root, store) => StandbyStores.drop(root, store) }
   }
@@ -31,12 +36,12 @@ object TestStandby {
   /** True if a file of `bytes` may be fetched to a disk with this free space. */
   def hasRoom(bytes: Long, free: Long, total: Long): Boolean =
     try {
-      new FetchedFiles.Room(new AtomicLong, Long.MaxValue, "a test").require(bytes, disk(free, total))
+      new FetchedFiles.Room(Long.MaxValue).require(bytes, disk(free, total))
       true
     } catch { case _: IOException => false }
 
   def isScarce(free: Long, total: Long): Boolean =
-    new FetchedFiles.Room(new AtomicLong, Long.MaxValue, "a test").isScarce(disk(free, total))
+    new FetchedFiles.Room(Long.MaxValue).isScarce(disk(free, total))
 
   private def disk(free: Long, total: Long): File = new File("/") {
     override def getUsableSpace: Long = free

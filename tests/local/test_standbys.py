@@ -2,13 +2,14 @@
 
 import os
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from pyspark.sql import functions as F
 
 from binshift import AllAtOnce
 from binshift.session import PROVIDER
-from harness import STOCK, Fault, assert_same_results, end_maintenance, rows, until
+from harness import STOCK, Fault, assert_same_results, end_maintenance, held_up_at, rows, until
 from local.queries import QUERIES, with_a_point_in_rows
 from local.settings import IDS, MIN_DELTAS, NO_CHANGELOG, SNAPSHOTS
 
@@ -49,6 +50,10 @@ def files_here(ending="sst") -> list[Path]:
     return list(Path(os.environ["BINSHIFT_TESTS_TMP"]).glob(f"spark-*/binshift-standby*/*.{ending}"))
 
 
+def snapshots_of(run, store) -> list[Path]:
+    return list((run.checkpoint / "state" / store).glob("*.zip"))
+
+
 def loaded(run):
     """The numbers of files that existed here and that were fetched, in the first epoch of a run."""
     first = min((p for p in run.query.recentProgress if "addBatch" in p.durationMs), key=lambda p: p.batchId)
@@ -76,11 +81,11 @@ def stop(spark, run):
     end_maintenance(spark)
 
 
-def go_on(run, oracle, *epochs):
+def go_on(run, oracle, *epochs, name="count"):
     run.start()
     for q in (run, oracle):
         q.run(*epochs)
-    assert_same_results(run, oracle)
+    assert_same_results(run, oracle, QUERIES[name].state)
 
 
 @pytest.mark.long
@@ -101,7 +106,7 @@ def test_a_store_is_loaded_from_what_is_here(spark, stream, standby, name, conf)
     # Joins have epochs without data, too.
     (reached,) = set(here.reach())
     assert reached >= 7
-    go_on(run, oracle, 7, 8)
+    go_on(run, oracle, 7, 8, name=name)
     warm, fetched = loaded(run)
     assert warm >= len(STORES[name])
     assert fetched == 0
@@ -157,10 +162,97 @@ def test_what_cannot_be_fetched_ahead_is_fetched_by_the_load(spark, stream, stan
     stop(spark, run)
     with Fault("standby.file", "throw", always=True):
         here = standby(run, STORES["count"])
-        assert not here.follow()
+        for _ in range(3):
+            # A partition that moves here waits for the files until they have failed several times.
+            assert not here.isSettled()
+            assert not here.follow()
+        assert here.isSettled()
     assert set(here.reach()) == {-1}
     assert not files_here()
     go_on(run, oracle, 7, 8)
+    assert loaded(run)[1] > 0
+
+
+def test_nobody_waits_for_a_standby_after_an_error(spark, stream, standby):
+    run, _ = started(stream, "count", SNAPSHOTS)
+    here = standby(run, STORES["count"][:1])
+    with Fault("standby.file", "die") as error:
+        assert not here.follow()
+        assert error.happened
+    assert here.isSettled()
+    # It goes on all the same.
+    assert here.follow()
+    assert set(here.reach()) == {7}
+
+
+def test_nobody_waits_for_files_whose_fetch_fails_again_and_again_between_turns(spark, stream, standby):
+    run, _ = started(stream, "count", SNAPSHOTS)
+    here = standby(run, STORES["count"][:1])
+    for _ in range(3):
+        # A turn in which the time is over before the files are complete.
+        assert here.follow(0)
+        assert not here.isSettled()
+        with Fault("standby.file", "throw"):
+            assert not here.follow()
+    assert here.isSettled()
+    assert here.follow()
+    assert set(here.reach()) == {7}
+
+
+def test_a_store_that_comes_while_its_files_are_fetched_takes_those_that_are_here(spark, stream, standby):
+    run, oracle = started(stream, "count", SNAPSHOTS)
+    stop(spark, run)
+    here = standby(run, STORES["count"][:1])
+    # A standby that has not looked yet has nothing.
+    assert (set(here.reach()), here.isSettled()) == ({-1}, False)
+    following = Thread(target=here.follow)
+    with held_up_at("standby.file", following.start):
+        go_on(run, oracle, 7)
+        assert not here.isSettled()
+    following.join()
+    assert here.isSettled()
+    assert loaded(run)[1] > 0
+
+
+@pytest.mark.long
+def test_a_load_that_fails_with_what_is_here_is_tried_again_without(spark, stream, standby):
+    run, oracle = started(stream, "count", SNAPSHOTS)
+    stop(spark, run)
+    run.spark.conf.set(MIN_DELTAS, "1000")
+    run.start()
+    for q in (run, oracle):
+        q.run(7, 8, 9, n=1200, keys=3000)
+    stop(spark, run)
+    last = run.checkpoint / "state/0/0/10.changelog"
+    hidden = last.rename(last.with_name("hidden"))
+    assert standby(run, STORES["count"]).follow()
+    run.start()
+    run.feed(rows(10))
+    assert until(lambda: not run.query.isActive)
+    # More records than Spark applies came before it, so there is a native snapshot, which must not keep the
+    # database from being closed.
+    assert "10.changelog" in str(run.query.exception())
+    hidden.rename(last)
+    run.start()
+    run.query.processAllAvailable()
+    run.run(11)
+    oracle.run(10, 11)
+    assert_same_results(run, oracle)
+
+
+@pytest.mark.long
+def test_files_of_a_newer_snapshot_than_is_loaded_are_not_taken(spark, stream, standby):
+    run, oracle = started(stream, "count", SNAPSHOTS)
+    stop(spark, run)
+    go_on(run, oracle, 7, 8, 9)
+    assert until(lambda: all(len(snapshots_of(run, s)) > 1 for s in STORES["count"]))
+    stop(spark, run)
+    assert standby(run, STORES["count"]).follow()
+    newest = {s: max(snapshots_of(run, s), key=lambda f: int(f.stem)) for s in STORES["count"]}
+    for file in newest.values():
+        file.unlink()
+    # The changelogs since the older snapshot are not here, either.
+    go_on(run, oracle, 10)
     assert loaded(run)[1] > 0
 
 
@@ -315,6 +407,10 @@ def test_after_an_error_an_executor_keeps_standbys_again_when_it_is_told_to(spar
         assert until(asks, 20)
     finally:
         turns.close()
+
+
+def test_a_report_says_nothing_of_the_stores_of_another_order(spark):
+    assert spark._jvm.org.apache.spark.sql.binshift.migration.TestStandbyReports.check() is None
 
 
 @pytest.mark.parametrize("count", [1, 2])

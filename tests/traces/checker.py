@@ -26,7 +26,6 @@ SHOWN = 30
 #: They tell in which ways state comes (`traces.ways`), or that something was not done.
 NOTED = {
     "evacuation",
-    "fetches ahead",
     "files here",
     "moves to",
     "order",

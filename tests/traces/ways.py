@@ -96,15 +96,14 @@ def _way(e: Event, is_leaving: bool) -> str | None:
             return e.name
         case "swept":
             return "sweep"
-        case "moves to" | "fetches ahead":
+        case "moves to":
             return "evacuation" if is_leaving else "relocation"
-        case "rescued to":
+        case "rescued to" | "files here":
             return "standby"
     told = (
         ("copied again", e.name == "arrived" and e.get("again")),
         ("split", e.name == "arrived" and e.get("way") == "split"),
         ("replay along ways", e.name == "recovery" and "held" in e.values),
-        ("standby", e.name == "files here" and e.get("way") == "standby"),
         ("takeover", e.name == "loaded" and e.get("takeover")),
     )
     return next((way for way, is_so in told if is_so), None)

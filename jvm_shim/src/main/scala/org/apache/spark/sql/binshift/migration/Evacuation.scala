@@ -11,32 +11,30 @@ import org.apache.spark.sql.binshift.internals.SparkInternals
  *
  * A decommissioned executor gets no more tasks, so its partitions run elsewhere from the next epoch on anyway. But by default
  * Spark waits `spark.locality.wait` for it, and then takes whichever executor is free. Here, each partition gets the executor of
- * its standby or, without one, a live executor with few partitions, which fetches the files ahead if the epoch under way or a
- * pause leaves time for that.
+ * its standby or, without one, a live executor with few partitions, which gets a standby now if the epoch under way or a pause leaves
+ * time for that.
  *
  * As in [[Relocation]], a place is only a preference. A partition needs it for a single committed epoch: if Spark ran it on
  * another live executor, it stays there.
  *
- * Called under the lock of the run, except for `partitions` and `total`: `enter` on the stream's thread while an epoch is planned, the
- * rest by any thread.
+ * Called under the lock of the run, except for `places` and `total`: `enter` on the stream's thread while an epoch is planned, the rest
+ * by any thread.
  *
  * @param standbyOf the executors that have the files of a partition
- * @param fetches   whether files are fetched ahead
  */
-private[binshift] final class Evacuation(
-    query: MicroBatchExecution, run: RunState, standbyOf: Int => Seq[String], fetches: Boolean) extends Logging {
+private[migration] final class Evacuation(
+    query: MicroBatchExecution, run: RunState, standbyOf: Int => Seq[String]) extends Logging {
   private val session = query.sparkSession
-  private val warming = new Warming(query.sparkSessionForStream)
 
-  @volatile private var placed = Map.empty[Int, EvacuatedPlace]
+  @volatile private var placed = Map.empty[Int, WantedPlace]
   /** Decommissioned executors whose partitions have got another place. */
   @volatile private var emptied = Set.empty[String]
   /** Executors for which it was logged that no other executor can take their partitions. */
   private var lamented = Set.empty[String]
   @volatile private var count = 0L
 
-  /** Partitions that are about to move. */
-  def partitions: Set[Int] = placed.keySet
+  /** Where partitions are about to move. */
+  def places: Map[Int, WantedPlace] = placed
 
   /** The number of partitions that have left so far, or are about to. */
   def total: Long = count
@@ -48,31 +46,25 @@ private[binshift] final class Evacuation(
   def isDue: Boolean = (Executors.decommissioned(session.sparkContext) -- emptied).nonEmpty
 
   /**
-   * Gives the partitions of decommissioned executors another place, and has their files fetched before the next epoch.
+   * Gives the partitions of decommissioned executors another place.
    *
    * @param avoided executors on which nothing should be placed
+   * @param fetches whether there is time for the new executors to fetch the files before the next epoch
    */
-  def look(avoided: Set[String]): Unit = fetchAhead(found(avoided))
-
-  /** Returns the partitions that have got a place, with their new executors. */
-  private def found(avoided: Set[String]): Seq[(Int, String)] = {
+  def look(avoided: Set[String], fetches: Boolean): Unit = {
     val leaving = Executors.decommissioned(session.sparkContext)
     emptied = emptied.intersect(leaving)
     val news = leaving -- emptied
-    if (news.isEmpty && placed.isEmpty) Nil
-    else {
+    if (news.nonEmpty || placed.nonEmpty) {
       val executors = Executors.of(session.sparkContext)
       val targets = executors.live.keys.toSeq.filterNot(avoided)
       val (kept, lost) = placed.partition { case (p, place) => p < run.now.partitions && executors.live.contains(place.executor) }
-      if (targets.isEmpty) {
-        lament(news)
-        Nil
-      } else if (news.isEmpty && lost.isEmpty) Nil
-      else {
+      if (targets.isEmpty) lament(news)
+      else if (news.nonEmpty || lost.nonEmpty) {
         placed = kept
         emptied ++= news
         lamented = lamented.intersect(leaving)
-        place(leaving, lost.keySet, targets)
+        place(leaving, lost.keySet, targets, fetches)
       }
     }
   }
@@ -83,8 +75,7 @@ private[binshift] final class Evacuation(
    * @param others partitions that a migration has placed at this epoch
    */
   def enter(epoch: Long, avoided: Set[String], others: Set[Int]): Unit = {
-    // It is too late now to fetch anything ahead.
-    found(avoided)
+    look(avoided, fetches = false)
     if (placed.nonEmpty) {
       val executors = Executors.of(session.sparkContext)
       // In an epoch that was under way, Spark may have run some partitions wherever an executor was free.
@@ -95,10 +86,7 @@ private[binshift] final class Evacuation(
         p -> place.copy(askedAt = Some(epoch))
       }
     }
-    if (placed.isEmpty) warming.close()
   }
-
-  def close(): Unit = warming.close()
 
   private def isSettled(partition: Int, executors: Executors): Boolean = {
     val places = Placement.executorsOf(session, run.now.operators, partition)
@@ -106,31 +94,19 @@ private[binshift] final class Evacuation(
   }
 
   /** @param lost partitions whose new executor is gone as well */
-  private def place(leaving: Set[String], lost: Set[Int], targets: Seq[String]): Seq[(Int, String)] = {
+  private def place(leaving: Set[String], lost: Set[Int], targets: Seq[String], fetches: Boolean): Unit = {
     val (operators, n) = (run.now.operators, run.now.partitions)
     val places = Placement.placesOf(session, operators, n)
     val stranded = (0 until n).filter(p => !placed.contains(p) && (lost(p) || places(p).exists(leaving)))
     val others = (0 until n).filterNot(stranded.contains)
       .map(p => placed.get(p).map(place => Seq(place.executor)).getOrElse(places(p).toSeq))
-    val ready = for { p <- stranded; executor <- standbyOf(p).find(targets.contains) } yield p -> executor
-    val rest = stranded.diff(ready.map(_._1))
-    val found = ready ++ Placement.spread(rest, targets, others ++ ready.map { case (_, executor) => Seq(executor) })
-    placed ++= found.map { case (p, executor) => p -> EvacuatedPlace(executor) }
+    val found = Placement.spread(stranded, targets, others, standbyOf)
+    placed ++= found.map { case (p, executor) => p -> WantedPlace(executor, isFetched = fetches) }
     count += found.count { case (p, _) => !lost(p) }
     if (Trace.isOn) Trace("evacuation", SparkInternals.controlDir(query).checkpoint, "partitions" -> found.map(_._1),
       "epoch" -> operators.headOption.map(_.getStateInfo.storeVersion))
     logInfo(LogLine("evacuation", "query" -> query.id, "executors" -> leaving.toSeq.sorted.mkString(","),
         "partitions" -> found.size, "to" -> found.map(_._2).distinct.sorted.mkString(",")))
-    found
-  }
-
-  private def fetchAhead(found: Seq[(Int, String)]): Unit = if (fetches && found.nonEmpty) {
-    val executors = Executors.of(session.sparkContext)
-    warming.begin(for {
-      (p, executor) <- found if !standbyOf(p).contains(executor)
-      host <- executors.live.get(executor)
-      stores = run.now.binned.flatMap(Placement.stores(_, p)).map(_.storeId) if stores.nonEmpty
-    } yield Warming.Target(p, executor, host, stores))
   }
 
   private def lament(leaving: Set[String]): Unit = if ((leaving -- lamented).nonEmpty) {
@@ -139,6 +115,3 @@ private[binshift] final class Evacuation(
       "other executor can take their partitions; add an executor, which gets them as soon as it joins")
   }
 }
-
-/** @param askedAt the last epoch for which the partition was placed there */
-private final case class EvacuatedPlace(executor: String, askedAt: Option[Long] = None)

@@ -50,15 +50,20 @@ private[binshift] object Placement {
   }
 
   /**
-   * Assigns each of `partitions` to the one of `executors` that has the fewest.
+   * Assigns each of `partitions` to the one of `executors` that has its files or, if none has, the fewest partitions.
    *
-   * @param others the executors of each of the other partitions
+   * @param others    the executors of each of the other partitions
+   * @param standbyOf the executors that have the files of a partition
    */
-  def spread(partitions: Seq[Int], executors: Seq[String], others: Seq[Seq[String]]): Seq[(Int, String)] = {
+  def spread(
+      partitions: Seq[Int], executors: Seq[String], others: Seq[Seq[String]], standbyOf: Int => Seq[String] = _ => Nil)
+      : Seq[(Int, String)] = if (executors.isEmpty) Nil
+  else {
     val load = scala.collection.mutable.Map(executors.map(_ -> 0): _*)
     others.flatten.foreach(e => load.updateWith(e)(_.map(_ + 1)))
-    if (executors.isEmpty) Nil
-    else partitions.map { p =>
+    val ready = for { p <- partitions; executor <- standbyOf(p).find(executors.contains) } yield p -> executor
+    ready.foreach { case (_, executor) => load(executor) += 1 }
+    ready ++ partitions.diff(ready.map(_._1)).map { p =>
       val target = executors.minBy(load)
       load(target) += 1
       p -> target

@@ -10,7 +10,8 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
  *
  * A partition's new executor loads its state from the checkpoint, as after the loss of an executor. So a place is only a preference,
  * and the result doesn't depend on it. Places are forgotten with the run of the query; the next run of the same application is told
- * again what the migration under way wants. In a prepared migration, the new executor fetches files before ([[Warming]]).
+ * again what the migration under way wants. In a prepared migration, the new executor gets a standby before ([[Standbys]]), if it has
+ * none yet, and the partition moves once that has the files.
  *
  * A partition has arrived when an epoch for which it was asked to move is committed, and the coordinator still has it at the new place.
  * Each task reports its stores, so otherwise the coordinator would have another executor by then.
@@ -23,21 +24,19 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
  * the lost one.
  *
  * @param isLost    whether the checkpoint is known to lack files of a partition, which then has to stay where its state is
- * @param standbyOf the executors that have the files of a partition
  * @param maxEpochs for how many epochs a partition is asked to move, unless its executor is drained
  * @param evacuates whether executors that Spark decommissions are drained
- * @param isRealTime whether all tasks of a batch run at once. If so, nothing is fetched ahead, because the job that asks for it would
- *                  take slots of the next batch. And no task waits longer for its executor, because a full executor stays full until
- *                  the batch ends.
+ * @param standbys  the query's standbys, if it can have any
+ * @param isRealTime whether all tasks of a batch run at once. If so, no task waits longer for its executor, because a full executor
+ *                  stays full until the batch ends.
  */
 private[binshift] final class Relocation(
     query: MicroBatchExecution, run: RunState, maxEpochs: Int, evacuates: Boolean, isLost: Int => Boolean,
-    standbyOf: Int => Seq[String], isRealTime: Boolean) extends Logging {
+    standbys: => Option[Standbys], isRealTime: Boolean) extends Logging {
   import Relocation._
 
   private val session = query.sparkSession
-  private val warming = new Warming(query.sparkSessionForStream)
-  private val evacuation = new Evacuation(query, run, standbyOf, fetches = !isRealTime)
+  private val evacuation = new Evacuation(query, run, standbysOf)
 
   /** The executors of each partition, according to the coordinator when `seen` was the newest committed epoch. */
   private var places = IndexedSeq.empty[Set[String]]
@@ -45,7 +44,7 @@ private[binshift] final class Relocation(
   private var seenExecutors = Set.empty[String]
   /** Executors that existed when an epoch was planned, without those whose partitions were given to others since. */
   private var present = Set.empty[String]
-  private var wanted = Map.empty[Int, WantedPlace]
+  @volatile private var wanted = Map.empty[Int, WantedPlace]
   /** The executor that the migration under way empties. */
   private var drained: Option[String] = None
   /** Executors that get no partition: those that are or were drained, until they are gone or partitions are placed there again. */
@@ -69,8 +68,11 @@ private[binshift] final class Relocation(
   def leavingWith(options: MigrationOptions): Set[String] =
     avoided -- options.places.values -- options.placeOn ++ options.vacate
 
+  /** The executors that should have the files of partitions, because these are about to move there. Needs no lock. */
+  def coming: Map[Int, String] = (evacuation.places ++ wanted).collect { case (p, w) if w.isFetched => p -> w.executor }
+
   /** How many partitions have not arrived yet where they are wanted, as of the last look. Needs no lock. */
-  def misplaced: Int = (left ++ evacuation.partitions).size
+  def misplaced: Int = (left ++ evacuation.places.keySet).size
 
   /** How many partitions have left executors that Spark decommissions in this run, or are on their way. Needs no lock. */
   def evacuated: Long = evacuation.total
@@ -79,7 +81,11 @@ private[binshift] final class Relocation(
   def isEvacuationDue: Boolean = evacuates && evacuation.isDue
 
   /** Checks between two epochs whether Spark decommissions executors, so that files of their partitions are fetched meanwhile. */
-  def evacuate(): Unit = evacuation.look(avoided)
+  def evacuate(): Unit = {
+    val before = evacuation.places
+    evacuation.look(avoided, fetches = true)
+    if (evacuation.places != before) standbys.foreach(_.lookSoon())
+  }
 
   /** Places no more partitions on executors that are about to go. */
   def avoid(executors: Seq[String]): Unit = {
@@ -118,7 +124,7 @@ private[binshift] final class Relocation(
     left = Set.empty
     isUnderWay = false
     isPrepared = false
-    warming.close()
+    standbys.foreach(_.lookSoon())
     holdOrRelease()
   }
 
@@ -171,13 +177,17 @@ private[binshift] final class Relocation(
 
   def close(): Unit = {
     RealTimeQueries.end(this)
-    warming.close()
-    evacuation.close()
     LocalityWait.release(this)
   }
 
   private def ask(epoch: Long, executors: Executors): Unit = {
     since = since.orElse(Some(epoch))
+    lazy val possible = executors.preferred(receivers, avoided, query.id)
+    // What leaves a drained executor goes where its files are, if that is known before others fetch them.
+    if (drained.nonEmpty) wanted = wanted.map { case (p, w) =>
+      val standby = if (w.asked == 0 && !w.isFetched) standbysOf(p).find(possible.contains) else None
+      p -> w.copy(executor = standby.getOrElse(w.executor))
+    }
     wanted = wanted.filter { case (p, w) => p < partitions && executors.live.contains(w.executor) && !avoided(w.executor) }
     val (kept, given) = wanted.partition { case (p, w) => w.asked < math.max(maxEpochs, 1) }
     val (tried, settled) = given.partition { case (p, _) => isAvoided(p) }
@@ -189,23 +199,24 @@ private[binshift] final class Relocation(
       .map(p => kept.get(p).map(w => Seq(w.executor)).getOrElse(placesOf(p).toSeq))
     wanted = kept
     if (stranded.nonEmpty) {
-      val possible = executors.preferred(receivers, avoided, query.id)
       var taken = others
       for ((before, some) <- stranded.groupBy(p => tried.get(p).map(_.executor))) {
         val untried = possible.filterNot(before.contains)
-        val found = Placement.spread(some, if (untried.isEmpty) possible else untried, taken)
+        val found = Placement.spread(some, if (untried.isEmpty) possible else untried, taken, standbysOf)
         taken ++= found.map { case (_, executor) => Seq(executor) }
         wanted ++= found.map { case (p, executor) => p -> WantedPlace(executor) }
       }
     }
-    if (isPrepared) fetchAhead(executors)
-    // The stream waits for this answer.
-    val ready = warming.ready(wanted.map { case (p, w) => (p, w.executor) }.toSet)
+    val due = wanted.filter { case (p, w) => isDue(p, w, executors) }
+    val cold = due.filter { case (p, w) => isCold(p, w) }.keys
+    if (cold.nonEmpty)
+      logWarning(s"query ${query.id}: partitions ${cold.toSeq.sorted.mkString(", ")} move without their files, " +
+        "because these could not be fetched ahead")
     wanted = wanted.map {
-      case (p, w) if isDue(p, w, ready, executors) =>
+      case (p, w) if due.contains(p) =>
         Placement.prefer(session, operators, p, w.executor, executors.live(w.executor))
         p -> w.copy(askedAt = Some(epoch), asked = w.asked + 1)
-      case waiting => waiting
+      case (p, w) => p -> w.copy(isFetched = isPrepared && placesOf(p).nonEmpty)
     }
   }
 
@@ -214,21 +225,18 @@ private[binshift] final class Relocation(
       s"${places.values.map(_.executor).toSeq.distinct.sorted.mkString(", ")} for $maxEpochs epochs, and Spark runs them $where")
 
   /**
-   * True if a partition should move now: it has run and can be rebuilt, and its files or the partition itself have arrived, or its old
-   * executor is gone.
+   * True if a partition should move now: it has run and can be rebuilt, and its files or the partition itself have arrived, or nobody
+   * waits for the files, or its old executor is gone.
    */
-  private def isDue(partition: Int, place: WantedPlace, ready: Set[(Int, String)], executors: Executors): Boolean = {
+  private def isDue(partition: Int, place: WantedPlace, executors: Executors): Boolean = {
     val now = placesOf(partition)
-    now.nonEmpty && (now == Set(place.executor) || ready((partition, place.executor)) && !isLost(partition) ||
-      !now.exists(executors.live.contains))
+    def isReady = !isPrepared || place.asked > 0 || standbys.forall(_.isReady(partition, place.executor))
+    now.nonEmpty && (now == Set(place.executor) || !now.exists(executors.live.contains) || !isLost(partition) && isReady)
   }
 
-  /** Makes new executors fetch the files of partitions, unless these leave the old one with the next epoch anyway. */
-  private def fetchAhead(executors: Executors): Unit = warming.begin(for {
-    (p, w) <- wanted.toSeq.sortBy(_._1) if w.asked == 0 && !warming.hasOrdered(p, w.executor)
-    if placesOf(p).exists(executors.live.contains)
-    stores = run.now.binned.flatMap(Placement.stores(_, p)).map(_.storeId) if stores.nonEmpty
-  } yield Warming.Target(p, w.executor, executors.live(w.executor), stores))
+  /** True if the executor to which a partition moves had time to fetch its files, and has none. */
+  private def isCold(partition: Int, place: WantedPlace): Boolean = place.isFetched && place.asked == 0 &&
+    placesOf(partition) != Set(place.executor) && !standbys.exists(_.hasFiles(partition, place.executor))
 
   /** Asks where partitions are, once for each store. */
   private def see(committed: Long): Unit = {
@@ -243,6 +251,9 @@ private[binshift] final class Relocation(
     left = wanted.keySet ++ remaining
   }
 
+  private def standbysOf(partition: Int): Seq[String] =
+    standbys.fold(Seq.empty[String])(s => s.of(partition).filter(s.hasFiles(partition, _)))
+
   private def operators = run.now.operators
 
   private def partitions = run.now.partitions
@@ -252,7 +263,7 @@ private[binshift] final class Relocation(
   private def placesOf(partition: Int): Set[String] = places.lift(partition).getOrElse(Set.empty)
 
   private def holdOrRelease(): Unit =
-    if (!isRealTime && (wanted.nonEmpty || avoided.nonEmpty || evacuation.partitions.nonEmpty))
+    if (!isRealTime && (wanted.nonEmpty || avoided.nonEmpty || evacuation.places.nonEmpty))
       LocalityWait.hold(this, query.id, session.sparkContext)
     else LocalityWait.release(this)
 }
@@ -263,7 +274,9 @@ private object Relocation {
 }
 
 /**
- * @param askedAt the last epoch for which the partition was asked to move there
- * @param asked   for how many epochs it was asked
+ * @param isFetched whether the executor fetches the partition's files before
+ * @param askedAt   the last epoch for which the partition was asked to move there
+ * @param asked     for how many epochs it was asked
  */
-private final case class WantedPlace(executor: String, askedAt: Option[Long] = None, asked: Int = 0)
+private[migration] final case class WantedPlace(
+    executor: String, isFetched: Boolean = false, askedAt: Option[Long] = None, asked: Int = 0)

@@ -3,7 +3,8 @@ package org.apache.spark.sql.binshift.migration
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{StandbyAnswer, StandbyReport, StandbyStores}
 
 /**
- * Receives messages of executors about how far their standbys have come, once an interval each, and answers which standbys are wanted.
+ * Receives messages of executors about how far their standbys have come, and answers which standbys are wanted. Each executor sends one
+ * once an interval, and when a standby has become complete or has failed.
  */
 private[migration] object StandbyEndpoint extends RunEndpoint[StandbyListener](StandbyStores.EndpointName) {
   override protected def answer(message: Array[Byte]): Array[Byte] = {

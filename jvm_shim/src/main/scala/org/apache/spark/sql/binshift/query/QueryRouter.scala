@@ -51,10 +51,9 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   val savepoints: SavepointMaker = new SavepointMaker(query, run, dir)
   private val housekeeping = new Housekeeping(query, run, dir, entries, conf.entriesToRetain)
   val relocation: Relocation = new Relocation(
-    query, run, conf.maxEpochsToWait, conf.evacuates, housekeeping.sources.isLost, p => standbys.toSeq.flatMap(_.of(p)),
-    protocol.isRealTime)
-  val standbys: Option[Standbys] = Option.when(conf.standbys > 0 && Standbys.arePossible(query, protocol.isRealTime))(
-    new Standbys(query, conf.standbys, conf.standby, () => relocation.leaving, run.now.hasState(_, _)))
+    query, run, conf.maxEpochsToWait, conf.evacuates, housekeeping.sources.isLost, standbys, protocol.isRealTime)
+  val standbys: Option[Standbys] = Option.when(Standbys.arePossible(query, protocol.isRealTime, areWanted = conf.standbys > 0))(
+    new Standbys(query, conf.standbys, conf.standby, relocation))
   val ownExecutors: OwnExecutors = new OwnExecutors(
     query, run, relocation, () => QueryRouters.activeBut(this).find(_.ownExecutors.areOurs).map(_.query.id.toString),
     () => executorsInUse ++ OtherQueries.executorsInUse(this))
@@ -129,7 +128,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       prepare(entry, epoch + 1)
       changes.retire(streamSession)
       housekeeping.enter(epoch, entry)
-      standbys.foreach(_.enter(epoch, operators, n))
+      standbys.foreach(_.enter(run.now, arriving))
       relocation.leaveLost()
       if (Trace.isOn) trace(epoch, n, entry)
     }

@@ -12,7 +12,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.conversion.Partit
 import org.apache.spark.sql.execution.streaming.state.binshift.migration.{BinAudits, BinMover, PendingBins}
 import org.apache.spark.sql.execution.streaming.state.binshift.recovery.{ReplayedRows, ReplayingRocksDB, RetainedVersions}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{BinSwitch, EpochRouting}
-import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{BackgroundConf, ExecutorLoad, FilesFetchedAhead, PartitionShipping, ShippingStore}
+import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{BackgroundConf, ExecutorLoad, PartitionShipping, ShippingStore, StandbyStores}
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{BinCounts, KeySample, RowsByBin}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage._
 import org.apache.spark.util.Utils
@@ -137,7 +137,7 @@ private[binshift] final class BinnedRocksDB(
   private val isPaced = isRouted && !conf.compactOnCommit
 
   if (isRouted) binnedFiles.use(
-    new FilesFetchedAhead(arguments.dfsRootDir), routing.isDisowned(_, arguments.enableStateStoreCheckpointIds, _),
+    StandbyStores.filesOf(arguments.dfsRootDir), routing.isDisowned(_, arguments.enableStateStoreCheckpointIds, _),
     routing.savepoints)
 
   if (isPaced) CompactionPace.limit(rocksDbOptions, background.compactionPace)

@@ -10,7 +10,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{Chang
 import org.apache.spark.sql.execution.streaming.state.binshift.conversion.{KeyForm, PartitionTakeover, StockKeys, StoreForm}
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.StoreBins
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
-import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{BackgroundConf, FilesFetchedAhead}
+import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{BackgroundConf, StandbyStores}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.{PlainRocksDB, RocksDBArguments}
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.TaskContext
@@ -104,7 +104,7 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider with ProviderOf
       case (Some(s), _) =>
         new BinnedRocksDB(stateStoreId, s.routing, s.isRouted, s.background, s.takeOver, arguments)
       case (None, Some(routing)) => new PlainRocksDB(
-          arguments, new FilesFetchedAhead(dfsRootDir), routing.isDisowned(_, enableStateStoreCheckpointIds, _),
+          arguments, StandbyStores.filesOf(dfsRootDir), routing.isDisowned(_, enableStateStoreCheckpointIds, _),
           routing.savepoints)
       case (None, None) => super.createRocksDB(dfsRootDir, conf, localRootDir, hadoopConf, loggingId,
           useColumnFamilies, enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId)

@@ -2,7 +2,6 @@ package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 
 import java.io.{File, FileOutputStream}
 import java.nio.file.{FileAlreadyExistsException, Files}
-import java.util.concurrent.atomic.AtomicLong
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileSystem, Path}
@@ -21,11 +20,11 @@ import org.apache.spark.util.Utils
  * @param root  the store's directory in the checkpoint
  * @param room  bounds the disk that all such files take together
  */
-private[shipping] final class FetchedFiles(root: Path, name: String, room: FetchedFiles.Room, hadoopConf: Configuration) {
+private[shipping] final class FetchedFiles(root: Path, room: FetchedFiles.Room, hadoopConf: Configuration) {
   /** Created with the first file. */
   lazy val dir: File = {
     isMade = true
-    OpenDatabases.temporaryDir(name)
+    OpenDatabases.temporaryDir("binshift-standby")
   }
   lazy val fs: FileSystem = root.getFileSystem(hadoopConf)
 
@@ -64,7 +63,7 @@ private[shipping] final class FetchedFiles(root: Path, name: String, room: Fetch
         if (isClosed) throw new FetchedFiles.Unwanted
         Files.move(temporary.toPath, local(file.dfsSstFileName).toPath)
         here += file.dfsSstFileName -> file.sizeBytes
-        room.used.addAndGet(file.sizeBytes)
+        ShippingThreads.standbyBytes.addAndGet(file.sizeBytes)
       }
     } finally Files.deleteIfExists(temporary.toPath)
   }
@@ -118,7 +117,7 @@ private[shipping] final class FetchedFiles(root: Path, name: String, room: Fetch
   }
 
   private def free(name: String): Unit = {
-    here.get(name).foreach(bytes => room.used.addAndGet(-bytes))
+    here.get(name).foreach(bytes => ShippingThreads.standbyBytes.addAndGet(-bytes))
     here -= name
     Files.deleteIfExists(local(name).toPath)
   }
@@ -130,16 +129,12 @@ private[shipping] object FetchedFiles {
   /** Nobody wants the files any more. */
   final class Unwanted extends RuntimeException
 
-  /**
-   * A bound on an executor's disk.
-   *
-   * @param used bytes of everybody who shares the bound
-   * @param max  the bound, which `setting` determines
-   */
-  final class Room(val used: AtomicLong, max: Long, setting: String) {
+  /** A bound on the disk that all standbys of an executor use. */
+  final class Room(max: Long) {
     /** @throws java.io.IOException if `bytes` more would exceed the bound, or leave the disk of `dir` without a reserve for the stores */
     def require(bytes: Long, dir: File): Unit = {
-      if (used.get + bytes > max) throw new java.io.IOException(s"$bytes bytes more would exceed $setting, which is $max")
+      if (ShippingThreads.standbyBytes.get + bytes > max)
+        throw new java.io.IOException(s"$bytes bytes more would exceed standbys.maxBytes, which is $max")
       val free = dir.getUsableSpace
       if (free - bytes < reserve(dir)) {
         throw new java.io.IOException(

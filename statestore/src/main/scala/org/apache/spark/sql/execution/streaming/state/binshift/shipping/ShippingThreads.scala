@@ -62,9 +62,6 @@ private[binshift] object ShippingThreads {
    */
   lazy val fetches: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("binshift-fetch")
 
-  /** Long turns, which fetch whole partitions one after the other and sleep to keep to the pace. */
-  lazy val warming: ScheduledExecutorService = ThreadUtils.newDaemonSingleThreadScheduledExecutor("binshift-warm")
-
   /** Short turns in which standbys talk to the driver. */
   lazy val standbyTurns: ScheduledExecutorService = ThreadUtils.newDaemonSingleThreadScheduledExecutor("binshift-standby-turn")
 

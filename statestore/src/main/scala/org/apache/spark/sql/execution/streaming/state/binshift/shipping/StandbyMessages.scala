@@ -3,31 +3,48 @@ package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 import java.io.{ByteArrayInputStream, ByteArrayOutputStream, DataInputStream, DataOutputStream}
 
 /**
- * An executor's report on its standbys of a query, once per interval.
+ * An executor's report on its standbys of a query: once per interval, and when one of them is complete or has failed.
  *
  * Messages are arrays of bytes, because the driver's network layer may not see the classes of a jar that was added later.
  *
- * @param order    the order that it keeps to; -1 before the first
- * @param versions the version that each store of the order could be loaded at, in the order's sequence
+ * @param order  the order that it keeps to; -1 before the first
+ * @param stores how far each store of the order has come, in the order's sequence
  */
 private[sql] final case class StandbyReport(
-    runId: String, executor: String, order: Long, versions: Seq[Long], bytes: Long) {
+    runId: String, executor: String, order: Long, stores: Seq[StandbyProgress]) {
 
   def toBytes: Array[Byte] = StandbyMessages.bytes { out =>
     out.writeUTF(runId)
     out.writeUTF(executor)
     out.writeLong(order)
-    out.writeInt(versions.size)
-    versions.foreach(out.writeLong)
-    out.writeLong(bytes)
+    out.writeInt(stores.size)
+    stores.foreach { s =>
+      out.writeLong(s.base)
+      out.writeLong(s.version)
+      out.writeBoolean(s.hasFailed)
+    }
   }
 }
 
 private[sql] object StandbyReport {
   def parse(bytes: Array[Byte]): StandbyReport = {
     val in = new DataInputStream(new ByteArrayInputStream(bytes))
-    StandbyReport(in.readUTF(), in.readUTF(), in.readLong(), Seq.fill(in.readInt())(in.readLong()), in.readLong())
+    StandbyReport(in.readUTF(), in.readUTF(), in.readLong(),
+      Seq.fill(in.readInt())(StandbyProgress(in.readLong(), in.readLong(), in.readBoolean())))
   }
+}
+
+/**
+ * How far the standby of a store has come.
+ *
+ * @param base      the version of its snapshot; 0 if the checkpoint has none
+ * @param version   the version that its own snapshot and changelogs lead to; -1 if the snapshot isn't complete, the highest number if the
+ *                  store has no state
+ * @param hasFailed whether files could not be fetched several times since they were last complete
+ */
+private[sql] final case class StandbyProgress(base: Long, version: Long, hasFailed: Boolean) {
+  /** True if nobody needs to wait for the files: they are here, or there may never be any. */
+  def isSettled: Boolean = version >= 0 || hasFailed
 }
 
 /**

@@ -2,6 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 
 import java.io.{File, FileNotFoundException}
 import java.nio.file.{Files, StandardCopyOption}
+import java.util.concurrent.TimeUnit
 
 import scala.util.control.NonFatal
 
@@ -16,7 +17,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.storage.FilesHere
 
 /**
  * The files of a store that runs on another executor: those of the newest snapshot that is here as a whole, and the
- * changelogs since. When the store comes to this executor, it is loaded from them.
+ * changelogs since. When the store comes to this executor, because its own executor dies or its partition moves, it is loaded from them.
  *
  * Local files may be stale, partial or of an attempt that was repeated. So a load that takes a file compares what the
  * checkpoint's directory says of it with what it said when it was fetched; files of snapshots are immutable.
@@ -29,67 +30,76 @@ private[shipping] final class StandbyStore(root: Path, val partition: Int, conf:
   extends Logging {
   import StandbyStore._
 
-  private val room = new FetchedFiles.Room(ShippingThreads.standbyBytes, conf.maxBytes, "standbys.maxBytes")
-  private val files = new FetchedFiles(root, "binshift-standby", room, hadoopConf)
+  private val room = new FetchedFiles.Room(conf.maxBytes)
+  private val files = new FetchedFiles(root, room, hadoopConf)
 
   /** The snapshot that is complete here, and the one that is being fetched. */
   private var held: Option[Snapshot] = None
   private var coming: Option[Snapshot] = None
   /** The local changelogs, by version and id. */
   private var changes = Map.empty[(Long, Option[String]), Changelog]
-  /** True if the checkpoint had no files of the store at the last look. */
-  private var isEmpty = false
+  /** Whether the checkpoint had no files of the store at the last look; `None` before the first. */
+  private var isEmpty = Option.empty[Boolean]
+  /** Since the files were last complete, and since a turn last succeeded. */
   private var failures = 0
+  private var failuresInARow = 0
 
   /** True if a newer snapshot is being fetched. */
-  def isFetching: Boolean = synchronized(coming.isDefined)
+  def isFetching: Boolean = files.isOpen && synchronized(coming.isDefined)
 
   def bytes: Long = files.bytes + synchronized(changes.values.map(_.bytes).sum)
 
-  /** The version that can be loaded from what is here; -1 if a snapshot is missing, the highest number if there is no state. */
-  def reach: Long = synchronized {
-    if (isEmpty) Long.MaxValue
-    else held.map(_.version).orElse(Option.when(coming.isEmpty)(0L)).fold(-1L) { base =>
-      val versions = changes.keySet.map(_._1)
-      Iterator.iterate(base)(_ + 1).takeWhile(v => v == base || versions(v)).foldLeft(base)((_, v) => v)
-    }
+  def progress: StandbyProgress = synchronized {
+    val begun = held.map(_.version).orElse(Option.when(isEmpty.isDefined && coming.isEmpty)(0L))
+    val (base, version) =
+      if (isEmpty.contains(true)) (Long.MaxValue, Long.MaxValue)
+      else begun.fold((-1L, -1L)) { base =>
+        val versions = changes.keySet.map(_._1)
+        (base, Iterator.iterate(base)(_ + 1).takeWhile(v => v == base || versions(v)).foldLeft(base)((_, v) => v))
+      }
+    StandbyProgress(base, version, failures >= MaxFailures)
   }
 
   /**
-   * Fetches the checkpoint's new files, until `deadlineNs`. A failure only costs time.
+   * Fetches the checkpoint's new files, for about `budgetMs` once it knows them. A failure only costs time.
    *
    * @return the milliseconds after which to look again, beside the usual ones
    */
-  def follow(deadlineNs: Long): Long = if (!files.isOpen) 0
+  def follow(budgetMs: Long): Long = if (!files.isOpen) 0
   else {
     try {
       if (room.isScarce(files.dir)) throw new java.io.IOException(s"the disk of ${files.dir} is full")
-      fetchNewest(deadlineNs)
-      failures = 0
+      fetchNewest(budgetMs)
+      failuresInARow = 0
+      // Of several snapshots in a row, each may be purged before it is here.
+      if (!isFetching) synchronized { failures = 0 }
       0
     } catch {
       case _: FetchedFiles.Unwanted => 0
       case NonFatal(e) if !files.isOpen =>
         logDebug(s"the standby of $root is not wanted any more", e)
         0
-      case NonFatal(e) =>
-        failures += 1
+      // Even fatal errors are caught, because otherwise nobody would hear of them.
+      case e: Throwable =>
+        synchronized { failures = if (NonFatal(e)) failures + 1 else math.max(failures + 1, MaxFailures) }
+        failuresInARow += 1
         // A file may have been purged while it was fetched, and then there is a newer snapshot.
         val text = s"the standby of $root could not follow, and tries again"
-        if (failures == 2) logWarning(text, e) else logDebug(text, e)
-        if (room.isScarce(files.dir)) forget()
-        math.min(MaxBackOffMs, BackOffMs << math.min(failures - 1, 10))
+        if (failures == 2 || !NonFatal(e)) logWarning(text, e) else logDebug(text, e)
+        try if (room.isScarce(files.dir)) forget()
+        catch { case NonFatal(again) => logDebug(s"the disk of the standby of $root can't be used", again) }
+        math.min(MaxBackOffMs, BackOffMs << math.min(failuresInARow - 1, 10))
     }
   }
 
-  private def fetchNewest(deadlineNs: Long): Unit = {
+  private def fetchNewest(budgetMs: Long): Unit = {
     val listed = list()
     val snapshots =
       listed.toSeq.collect { case (file, status) if file.isSnapshot => Snapshot(file.version, file.id, mark(status)) }
     // If several attempts made the same version, usually the last one is the committed one.
     val newest = snapshots.maxByOption(s => (s.version, s.mark.modifiedAt))
     synchronized {
-      isEmpty = listed.isEmpty
+      isEmpty = Some(listed.isEmpty)
       val unfit = (s: Snapshot) => !newest.exists(n => n.version > s.version || n.mark == s.mark)
       if (held.exists(unfit)) held = None
       // A snapshot whose fetch has begun is finished; otherwise a store with frequent snapshots would never have one.
@@ -104,6 +114,7 @@ private[shipping] final class StandbyStore(root: Path, val partition: Int, conf:
         files.keepOnly(held.fold(Seq.empty[RocksDBSstFile])(_.files) ++ wanted.files)
       }
       val missing = wanted.files.iterator.filterNot(files.has)
+      val deadlineNs = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(budgetMs)
       while (missing.hasNext && System.nanoTime() < deadlineNs) fetch(missing.next())
       if (wanted.files.forall(files.has)) become(wanted)
     }
@@ -194,7 +205,9 @@ private[shipping] final class StandbyStore(root: Path, val partition: Int, conf:
     override def link(into: File, mapping: RocksDBFileMapping, version: Long): Seq[File] = StandbyStore.this.synchronized {
       // Names of local files are unique in a snapshot, not among snapshots.
       val best = Seq(held, coming).flatten.filter(_.version <= version).maxByOption(_.version)
-      best.fold(Seq.empty[File])(s => files.link(s.files, into, mapping, version))
+      val linked = best.fold(Seq.empty[File])(s => files.link(s.files, into, mapping, version))
+      if (Trace.isOn && linked.nonEmpty) Trace("files here", root, "version" -> version, "files" -> linked.size)
+      linked
     }
 
     override def changelog(version: Long, id: Option[String]): Option[File] = StandbyStore.this.synchronized {
@@ -219,6 +232,8 @@ private[shipping] final class StandbyStore(root: Path, val partition: Int, conf:
 private[shipping] object StandbyStore {
   private val BackOffMs = 1000L
   private val MaxBackOffMs = 600000L
+  /** After so many failures since the files were last complete, nobody waits for them any longer. */
+  private val MaxFailures = 3
 
   /** Identifies the content of a file by what the checkpoint's directory says of it. Another content gives another mark. */
   private final case class Mark(bytes: Long, modifiedAt: Long, etag: Option[String])

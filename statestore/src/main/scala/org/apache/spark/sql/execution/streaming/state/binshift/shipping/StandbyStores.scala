@@ -1,6 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 
-import java.util.concurrent.{ConcurrentHashMap, TimeUnit}
+import java.util.concurrent.{ConcurrentHashMap, ScheduledFuture, TimeUnit}
+import java.util.concurrent.atomic.AtomicBoolean
 
 import scala.concurrent.duration.DurationInt
 import scala.util.control.NonFatal
@@ -12,12 +13,13 @@ import org.apache.spark.SparkEnv
 import org.apache.spark.internal.Logging
 import org.apache.spark.rpc.RpcTimeout
 import org.apache.spark.sql.execution.streaming.state.binshift.{Faults, LogLine}
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.FilesHere
 import org.apache.spark.util.RpcUtils
 
 /**
  * The standbys of one query on this executor. Once in each interval, it tells the driver how far they have come, hears which
- * standbys are wanted, and has each of them follow the checkpoint. It ends when the driver says so, or hasn't answered for a
- * while.
+ * standbys are wanted, and has each of them follow the checkpoint. It does so at once when a standby has become complete or has failed,
+ * because a partition that moves here may wait for that. It ends when the driver says so, or hasn't answered for a while.
  *
  * Relies on Spark: an endpoint of the driver is found by its name, and each message is answered or fails.
  */
@@ -34,15 +36,32 @@ private[shipping] final class StandbyStores private (runId: String, conf: Standb
   private var order = StandbyOrder(-1, IndexedSeq.empty)
   private var mine = Map.empty[String, Followed]
   private var unanswered = 0
+  private val isSoon = new AtomicBoolean
+  @volatile private var isEnded = false
+  private lazy val turns: ScheduledFuture[_] =
+    ShippingThreads.standbyTurns.scheduleWithFixedDelay(() => turn(isExtra = false), 0, conf.intervalMs, TimeUnit.MILLISECONDS)
 
-  private def turn(): Unit = {
+  private def begin(): Unit = turns: Unit
+
+  /** Makes a turn now, beside those of each interval. */
+  private def turnSoon(): Unit = if (isSoon.compareAndSet(false, true)) ShippingThreads.standbyTurns.execute { () =>
+    isSoon.set(false)
+    turn(isExtra = true)
+  }
+
+  /** @param isExtra whether only stores are followed that are new */
+  private def turn(isExtra: Boolean): Unit = if (!isEnded) {
     val goesOn =
       try {
         Faults.at("standby.turn")
         ask().fold(false) { answer =>
           unanswered = 0
-          answer.order.foreach(obey)
-          follow(answer.committed)
+          answer.order.foreach { next =>
+            obey(next)
+            // The report that the driver has got is of another order.
+            turnSoon()
+          }
+          follow(answer.committed, isExtra)
           true
         }
       } catch {
@@ -56,12 +75,12 @@ private[shipping] final class StandbyStores private (runId: String, conf: Standb
           end()
           throw e
       }
-    if (goesOn) again(conf.intervalMs) else end()
+    if (!goesOn) end()
   }
 
   private def ask(): Option[StandbyAnswer] = {
-    val versions = order.stores.map(s => mine.get(s.root).fold(-1L)(_.store.reach))
-    val report = StandbyReport(runId, SparkEnv.get.executorId, order.id, versions, mine.values.map(_.store.bytes).sum)
+    val stores = order.stores.map(s => mine(s.root).store.progress)
+    val report = StandbyReport(runId, SparkEnv.get.executorId, order.id, stores)
     StandbyAnswer.parse(driver.askSync[Array[Byte]](report.toBytes, Timeout))
   }
 
@@ -72,25 +91,21 @@ private[shipping] final class StandbyStores private (runId: String, conf: Standb
       s.root -> mine.getOrElse(s.root, {
           val store = new StandbyStore(new Path(s.root), s.partition, conf, hadoopConf)
           put(s.root, store)
-          new Followed(store)
+          new Followed(store, conf.intervalMs, () => turnSoon())
         })
     }.toMap
     order = next
     logInfo(LogLine("standbys", "run" -> runId, "order" -> next.id, "stores" -> mine.size))
   }
 
-  private def follow(committed: Long): Unit = {
+  private def follow(committed: Long, isExtra: Boolean): Unit = {
     val now = System.nanoTime()
-    val due = mine.values.filter(_.isDue(committed, now))
-    due.foreach { f =>
-      f.begin(committed)
-      ShippingThreads.standbys.execute(() => f.run(conf.intervalMs))
-    }
+    order.stores.map(s => mine(s.root)).filter(f => f.isDue(committed, now) && (f.isNew || !isExtra)).foreach(_.begin(committed))
   }
 
-  private def again(ms: Long): Unit = ShippingThreads.standbyTurns.schedule((() => turn()): Runnable, ms, TimeUnit.MILLISECONDS)
-
   private def end(): Unit = {
+    isEnded = true
+    turns.cancel(false)
     keepers.remove(runId, this)
     mine.foreach { case (root, followed) => drop(root, followed.store) }
     mine = Map.empty
@@ -108,10 +123,10 @@ private[sql] object StandbyStores extends Logging {
   private val keepers = new ConcurrentHashMap[String, StandbyStores]()
   private val stores = new ConcurrentHashMap[String, StandbyStore]()
 
-  /** Begins to keep standbys of a run of a query on this executor. A second call for the same run has no effect. */
+  /** Begins to keep standbys of a run of a query on this executor, or asks the driver now if that has begun. */
   def begin(runId: String, conf: StandbyConf, hadoopConf: Configuration): Unit = {
     val made = new StandbyStores(runId, conf, hadoopConf)
-    if (keepers.putIfAbsent(runId, made) == null) made.again(0)
+    Option(keepers.putIfAbsent(runId, made)).fold(made.begin())(_.turnSoon())
   }
 
   /** Registers a standby. It replaces the standby of an earlier run of the query that may not know yet that its run has ended. */
@@ -123,13 +138,18 @@ private[sql] object StandbyStores extends Logging {
     catch { case NonFatal(e) => logWarning(s"files of the standby of $root stay until this executor ends", e) }
   }
 
-  private[shipping] def of(root: String): Option[StandbyStore] = Option(stores.get(root))
+  /** The files that are here for a store that is about to be loaded on this executor. */
+  private[binshift] def filesOf(root: String): FilesHere = () => Option(stores.get(root)).flatMap(_.begin())
 
-  /** A store, and when to follow it next. The flags are set by the turn, and by the thread that follows. */
-  private final class Followed(val store: StandbyStore) {
+  /**
+   * A store, and when to follow it next. The flags are set by the turn, and by the thread that follows.
+   *
+   * @param onSettled called when the store is complete for the first time, or has failed
+   */
+  private final class Followed(val store: StandbyStore, budgetMs: Long, onSettled: () => Unit) {
     @volatile private var notBefore = System.nanoTime()
     @volatile private var isBehind = true
-    @volatile private var seen = -2L
+    @volatile private var seen = Option.empty[Long]
     /** True from the time when it is queued until it has run, because two threads must not write the same files. */
     @volatile private var isQueued = false
 
@@ -137,19 +157,35 @@ private[sql] object StandbyStores extends Logging {
      * True if the store should be followed now. While a query waits for data, only maintenance uploads files, and it is soon
      * enough to fetch those with the next epoch.
      */
-    def isDue(committed: Long, now: Long): Boolean = !isQueued && now - notBefore >= 0 && (isBehind || committed != seen)
+    def isDue(committed: Long, now: Long): Boolean = !isQueued && now - notBefore >= 0 && (isBehind || !seen.contains(committed))
+
+    def isNew: Boolean = seen.isEmpty
 
     def begin(committed: Long): Unit = {
       isQueued = true
-      seen = committed
+      seen = Some(committed)
+      go()
     }
 
-    def run(budgetMs: Long): Unit =
+    private def go(): Unit = ShippingThreads.standbys.execute(() => run())
+
+    private def run(): Unit = {
+      var goesOn = false
       try {
-        val now = System.nanoTime()
-        val backOffMs = store.follow(now + TimeUnit.MILLISECONDS.toNanos(budgetMs))
-        notBefore = now + TimeUnit.MILLISECONDS.toNanos(backOffMs)
+        val (now, wasSettled) = (System.nanoTime(), store.progress.isSettled)
+        val backOffMs = store.follow(budgetMs)
+        val isSettled = store.progress.isSettled
+        if (!wasSettled && isSettled) onSettled()
         isBehind = backOffMs > 0 || store.isFetching
-      } finally isQueued = false
+        notBefore = now + TimeUnit.MILLISECONDS.toNanos(backOffMs)
+        if (isBehind && (backOffMs == 0 || !isSettled)) {
+          goesOn = true
+          // Behind the others that wait for a thread. Somebody may wait for it, so a failure is not left to the next interval.
+          if (backOffMs == 0) go()
+          else ShippingThreads.standbyTurns.schedule((() => go()): Runnable, backOffMs, TimeUnit.MILLISECONDS): Unit
+        }
+      } catch { case NonFatal(e) => logWarning("a standby could not follow; it tries again at an epoch to come", e) }
+      finally if (!goesOn) isQueued = false
+    }
   }
 }
