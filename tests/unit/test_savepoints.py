@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 import binshift.inspect as reading
-from binshift import savepoints
+from binshift import ConfigurationError, savepoints
 from binshift.inspect.tools.finding import Finding
 from binshift.inspect.tools.fsck import Severity, fsck
 from binshift.inspect.tools.fsck import _savepoints as fsck_savepoints
+from binshift.savepoints import copying
 from local.inspected import differences
 from mortal import changes_of, is_killed, killed_at_changes
 
@@ -138,3 +139,33 @@ def test_what_is_left_of_forks_that_were_cut_short_is_named_and_deleted_later(ch
     assert [s.name for s in savepoints.of(checkpoint)] == ["kept"]
     savepoints.drop(checkpoint, "kept")
     assert content(checkpoint) == before
+
+
+def meanwhile(monkeypatch, do):
+    """Has something happen while a fork copies."""
+    bring = copying._Copying._bring
+
+    def interrupted(*args, **kwargs):
+        do()
+        return bring(*args, **kwargs)
+
+    monkeypatch.setattr(copying._Copying, "_bring", interrupted)
+
+
+def test_a_fork_that_another_one_has_replaced_leaves_the_target_to_it(checkpoint, monkeypatch):
+    fork = checkpoint.with_name("fork")
+    marker = fork / "binshift-copy.json"
+    meanwhile(monkeypatch, lambda: marker.write_text('{"savepoint": "other", "copy": "another"}'))
+    with pytest.raises(ConfigurationError, match=r"something else copies to .*fork as well"):
+        savepoints.fork(checkpoint, fork)
+    assert "another" in marker.read_text()
+    assert not list(fork.glob("commits/*"))
+
+
+def test_a_query_that_was_started_on_a_fork_too_early_leaves_nothing_in_it(checkpoint, monkeypatch):
+    fork = checkpoint.with_name("fork")
+    left = [fork / name for name in (".metadata.crc", "offsets/999", "offsets/.999.crc")]
+    meanwhile(monkeypatch, lambda: [f.write_bytes(b"of a start that was refused") for f in left])
+    savepoints.fork(checkpoint, fork)
+    assert not [f for f in left if f.exists()]
+    assert found(fork) == []

@@ -144,6 +144,8 @@ class _Copying:
     ) -> None:
         self._source, self._savepoint, self._target = ListedOnce(source), savepoint, target
         self._rewriting = Rewriting(self._source, target, self._operators(), drop_operators)
+        #: Tells this copy from others to the same target.
+        self._id = str(uuid4())
         self._is_same = source.filesystem.equals(target.filesystem)
         self._is_local = isinstance(source.filesystem, fs.LocalFileSystem)
 
@@ -156,11 +158,14 @@ class _Copying:
         self._copy_small([p for p in small if p.startswith(_FIRST)], verifies=verifies)
         linked = sum(in_parallel(lambda path: self._bring(path, verifies=verifies), state))
         self._copy_small([p for p in small if not p.startswith((*_FIRST, *_LAST))], verifies=verifies)
+        self._require_own()
         self._copy_small([p for p in small if p.startswith(_LAST[0])], verifies=verifies)
+        self._forget_refused()
         if id_ is None:
             self._copy_small(["metadata"], verifies=verifies)
         else:
             self._target.write("metadata", json.dumps({"id": id_}).encode())
+        self._require_own()
         self._target.delete(_MARKER)
         sizes = sum(kept.bytes for kept in state.values())
         return Copy(self._target.name, self._savepoint.epoch, len(state) + len(small), sizes, linked)
@@ -175,13 +180,36 @@ class _Copying:
                 condition="OUTPUT_NOT_EMPTY",
                 output=self._target.name,
             )
-        self._target.write(_MARKER, json.dumps({"savepoint": self._savepoint.name}).encode())
+        self._target.write(_MARKER, json.dumps({"savepoint": self._savepoint.name, "copy": self._id}).encode())
         for name in self._target.directories(""):
             with self._target.reaching("delete", name):
                 self._target.filesystem.delete_dir(self._target.path(name))
         for name in self._target.sizes("").keys() - {_MARKER}:
             with self._target.reaching("delete", name):
                 self._target.filesystem.delete_file(self._target.path(name))
+
+    def _require_own(self) -> None:
+        """Raises if another copy to the same target has begun since, and has deleted what this one had made."""
+        marker = self._target.find(_MARKER)
+        if marker is None or json.loads(marker).get("copy") != self._id:
+            raise ConfigurationError(
+                f"something else copies to {self._target.name} as well, and began later; leave it to that, or "
+                "name another target",
+                condition="OUTPUT_TAKEN",
+                output=self._target.name,
+            )
+
+    def _forget_refused(self) -> None:
+        """Deletes what a query has left that was started meanwhile and refused: logs, and checksums."""
+        copies = set(self._savepoint.copies)
+        for log in ("offsets", "commits"):
+            for n in self._target.numbers(log):
+                if f"{log}/{n}" not in copies:
+                    self._target.delete(f"{log}/{n}")
+            for name in self._target.sizes(log):
+                if name.endswith(".crc"):
+                    self._target.delete(f"{log}/{name}")
+        self._target.delete(".metadata.crc")
 
     def _state(self) -> Iterator[tuple[str, KeptFile]]:
         """The paths of files of state that the target gets, with the checksums beside them."""

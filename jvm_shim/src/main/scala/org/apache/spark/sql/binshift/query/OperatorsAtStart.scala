@@ -1,12 +1,14 @@
 package org.apache.spark.sql.binshift.query
 
 import org.apache.spark.sql.binshift.internals.SparkInternals
+import org.apache.spark.sql.binshift.stock.TakeoverEpochs
 import org.apache.spark.sql.catalyst.plans.logical.{LogicalPlan, ReturnAnswer}
 import org.apache.spark.sql.execution.{SparkPlan, SparkStrategy}
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
 import org.apache.spark.sql.execution.streaming.runtime.{IncrementalExecution, MicroBatchExecution, StreamExecution}
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Layout
+import org.apache.spark.sql.internal.SQLConf
 
 /**
  * Refuses to start a query that has lost or gained stateful operators since its checkpoint was written, and says which ones and what to
@@ -25,13 +27,21 @@ private[binshift] final class OperatorsAtStart(query: MicroBatchExecution) exten
 
   override def apply(plan: LogicalPlan): Seq[SparkPlan] = {
     plan match {
-      case ReturnAnswer(batch) if batch.isStreaming && !isComparing =>
+      case ReturnAnswer(batch) if batch.isStreaming && !isComparing && isOfQuery =>
         Option(query.getLatestExecutionContext().executionPlan).filter(e => e.isFirstBatch && e.currentBatchId > 0)
           .foreach(requireSame(plan, _))
       case _ =>
     }
     Nil
   }
+
+  /**
+   * True if the plan is one of the query's own, and the layout in the checkpoint is that of its state. A query that a `foreachBatch`
+   * starts has a copy of the session, with this strategy in it.
+   */
+  private def isOfQuery: Boolean =
+    Thread.currentThread() == query.queryExecutionThread && TakeoverEpochs.of(query.runId).isEmpty &&
+      SparkInternals.isBinshiftProvider(query.sparkSessionForStream.sessionState.conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS))
 
   private def operatorsOf(plan: LogicalPlan, execution: IncrementalExecution): Seq[String] = {
     isComparing = true

@@ -102,6 +102,8 @@ private[shipping] final class StandbyStore(root: Path, val partition: Int, conf:
       isEmpty = Some(listed.isEmpty)
       val unfit = (s: Snapshot) => !newest.exists(n => n.version > s.version || n.mark == s.mark)
       if (held.exists(unfit)) held = None
+      // Purged between two turns, as if while it was fetched.
+      if (coming.exists(c => !snapshots.exists(_.mark == c.mark))) failures += 1
       // A snapshot whose fetch has begun is finished; otherwise a store with frequent snapshots would never have one.
       coming = coming.filter(c => snapshots.exists(_.mark == c.mark)).orElse(newest.filterNot(n => held.exists(_.mark == n.mark)))
     }
@@ -181,6 +183,7 @@ private[shipping] final class StandbyStore(root: Path, val partition: Int, conf:
 
   /** Deletes the files. A load that is under way has its own links to the files that it uses. */
   def forget(): Unit = synchronized {
+    isEmpty = None
     held = None
     coming = None
     dropChanges(_ => true)
