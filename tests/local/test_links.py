@@ -106,6 +106,8 @@ def test_a_query_is_looked_at_planned_for_and_rescaled(counting, session):
     session.streams.removeListener(log)
     assert log.table() == binshift.epoch_table(log.epochs)
     assert controller.plot("bins").axes
+    saved = controller.savepoint("rescaled")
+    assert (saved.name, saved.epoch, saved.is_finished) == ("rescaled", 4, True)
     migration.rollback()
     assert until(lambda: counting.run() or migration.status.state is MigrationState.ROLLED_BACK)
     undone = migration.wait(60).rollback
