@@ -20,9 +20,6 @@ __all__ = ["COMMANDS"]
 
 _FAILS = (ConfigurationError, StateFormatError)
 _name = click.argument("name")
-_epoch = click.option(
-    "--epoch", type=click.IntRange(min=0), help="An epoch that is still retained; by default the newest."
-)
 
 
 @click.group(
@@ -43,7 +40,9 @@ def savepoint() -> None:
 @savepoint.command(epilog=example("binshift savepoint create /data/checkpoint before-upgrade", errors=_FAILS))
 @checkpoint
 @_name
-@_epoch
+@click.option(
+    "--epoch", type=click.IntRange(min=0), help="An epoch that is still retained; by default the newest."
+)
 @as_json
 def create(checkpoint: str, name: str, epoch: int | None, as_json: bool) -> None:
     """Make a savepoint of a committed epoch."""

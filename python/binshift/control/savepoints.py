@@ -125,6 +125,23 @@ class Savepoints:
         Folders of savepoints that are gone, files that finished ones have begun with, files that are only half
         written, and savepoints that were made for a fork a day ago.
         """
+        folders, files = self._remains()
+        return [*folders, *files, *(s.path for s in self._of_old_forks())]
+
+    def delete_leftovers(self) -> None:
+        """Deletes what `leftovers` finds."""
+        # Before their folders, which are left then.
+        for savepoint in self._of_old_forks():
+            self._files.delete(savepoint.path)
+        folders, files = self._remains()
+        for path in folders:
+            with self._files.reaching("delete", path):
+                self._files.filesystem.delete_dir(self._files.path(path))
+        for path in files:
+            self._files.delete(path)
+
+    def _remains(self) -> tuple[list[str], list[str]]:
+        """Folders and files that belong to no savepoint."""
         # A savepoint has a file before it has a folder or another file.
         there, times = self._files.directories(DIR), self._files.times(DIR)
         ids = self._ids()
@@ -132,19 +149,7 @@ class Savepoints:
         folders = [f for f in there if f not in used]
         begun = [f"{i}.json" for i in ids if i.endswith(BEGUN) and i.removesuffix(BEGUN) in ids]
         halves = [n for n, at in times.items() if n[0] == "." and _is_left(n[1:], at, times, used)]
-        return [f"{DIR}/{n}" for n in (*folders, *begun, *halves)] + [s.path for s in self._of_old_forks()]
-
-    def delete_leftovers(self) -> None:
-        """Deletes what `leftovers` finds."""
-        for savepoint in self._of_old_forks():
-            self._files.delete(savepoint.path)
-        folders = self._files.directories(DIR)
-        for path in self.leftovers():
-            if path.rpartition("/")[2] not in folders:
-                self._files.delete(path)
-            else:
-                with self._files.reaching("delete", path):
-                    self._files.filesystem.delete_dir(self._files.path(path))
+        return [f"{DIR}/{n}" for n in folders], [f"{DIR}/{n}" for n in (*begun, *halves)]
 
     def _of_old_forks(self) -> list[Savepoint]:
         old = datetime.now(UTC) - _MOST_FORK_TIME

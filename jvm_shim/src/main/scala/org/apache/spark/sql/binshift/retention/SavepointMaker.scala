@@ -1,6 +1,6 @@
 package org.apache.spark.sql.binshift.retention
 
-import java.io.{File, FileNotFoundException}
+import java.io.FileNotFoundException
 import java.util.UUID
 import java.util.concurrent.ConcurrentHashMap
 
@@ -13,7 +13,6 @@ import org.json4s.JsonDSL._
 
 import org.apache.spark.sql.binshift.internals.QueryFailure
 import org.apache.spark.sql.binshift.routing.{RunState, StatefulOperators}
-import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.{RocksDBConf, StateStoreConf, StateStoreId}
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults}
@@ -34,7 +33,6 @@ private[binshift] final class SavepointMaker(query: MicroBatchExecution, run: Ru
   private val root = dir.checkpoint
   private val stateRoot = new Path(root, "state").toString
   private lazy val fs: FileSystem = root.getFileSystem(dir.hadoopConf)
-  private lazy val fm = CheckpointFileManager.create(root, dir.hadoopConf)
 
   /** Makes a savepoint; returns its id and the content of its file. */
   def make(name: String): (String, JObject) = {
@@ -77,7 +75,7 @@ private[binshift] final class SavepointMaker(query: MicroBatchExecution, run: Ru
     val routing = EpochRouting.forReader(stateRoot, dir.hadoopConf)
     val (files, oldest) = needed(begun.epoch + 1, routing)
     val copies = copiesOf(begun.epoch, oldest, routing)
-    parallel(copies)(path => copy(path, new Path(dir.path, s"${begun.folder}/$path")))
+    parallel(copies)(path => copy(path, s"${begun.folder}/$path"))
     val json = begun.json ~ ("copies" -> copies.sorted) ~ ("files" -> files.toSeq.sortBy(_._1).map { case (directory, there) =>
       ("directory" -> directory) ~ ("files" -> there.sortBy(_.getPath.getName).map(f =>
         JArray(List(JString(f.getPath.getName), JInt(f.getLen), JInt(f.getModificationTime)))))
@@ -115,18 +113,14 @@ private[binshift] final class SavepointMaker(query: MicroBatchExecution, run: Ru
     val listed = new ConcurrentHashMap[Path, Map[String, FileStatus]]
     val found = parallel(versions) { case (place, file) =>
       val parts =
-        if (file.isSnapshot) filesOf(place, file).map(name => new Path(place, SnapshotList.folderOf(name)) -> name) else Nil
+        if (file.isSnapshot)
+          SnapshotList.filesOf(fs, place, file).map(name => new Path(place, SnapshotList.folderOf(name)) -> name)
+        else Nil
       for ((folder, name) <- (place -> file.name) +: parts) yield relative(folder) ->
         listed.computeIfAbsent(folder, list(_).map(f => f.getPath.getName -> f).toMap)
           .getOrElse(name, throw missing(new Path(folder, name)))
     }.flatten.distinct
     (found.groupMap(_._1)(_._2), (versions.map(_._2.version) :+ version).min)
-  }
-
-  private def filesOf(place: Path, snapshot: VersionFile): Seq[String] = {
-    val list = File.createTempFile("binshift-files-of-", s"-${snapshot.name}")
-    try SnapshotList.read(fs, new Path(place, snapshot.name), list).toSeq.flatMap(_.immutableFiles).map(_.dfsFileName)
-    finally list.delete(): Unit
   }
 
   /**
@@ -175,7 +169,7 @@ private[binshift] final class SavepointMaker(query: MicroBatchExecution, run: Ru
   private def newest(): Long =
     list(new Path(root, "commits")).flatMap(_.getPath.getName.toLongOption).maxOption.getOrElse(-1L)
 
-  private def copy(path: String, to: Path): Unit = {
+  private def copy(path: String, to: String): Unit = {
     val from = new Path(root, path)
     val in =
       try fs.open(from)
@@ -183,16 +177,7 @@ private[binshift] final class SavepointMaker(query: MicroBatchExecution, run: Ru
     val bytes =
       try in.readAllBytes()
       finally in.close()
-    fm.mkdirs(to.getParent)
-    val out = fm.createAtomic(to, overwriteIfPossible = true)
-    try {
-      out.write(bytes)
-      out.close()
-    } catch {
-      case e: Throwable =>
-        out.cancel()
-        throw e
-    }
+    dir.write(to, bytes)
   }
 
   private def forget(begun: Begun): Unit = {

@@ -72,7 +72,9 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
   def decoded[T](name: String)(decode: JValue => T): Option[T] =
     read(name).map(json => ControlDir.understood(new Path(path, name))(decode(json)))
 
-  def write(name: String, json: JValue): Unit = write(name, ControlDir.textOf(json), ReplacedFile.create(fm, _))
+  def write(name: String, json: JValue): Unit = write(name, ControlDir.textOf(json).getBytes(UTF_8))
+
+  def write(name: String, bytes: Array[Byte]): Unit = write(name, bytes, ReplacedFile.create(fm, _))
 
   /**
    * Creates a file. Returns false if the file exists with another text. If several callers do this at the same time with different
@@ -106,7 +108,7 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
 
   private def createAtomically(name: String, text: String): Boolean =
     try {
-      write(name, text, fm.createAtomic(_, overwriteIfPossible = false))
+      write(name, text.getBytes(UTF_8), fm.createAtomic(_, overwriteIfPossible = false))
       true
     } catch { case _: FileAlreadyExistsException => false }
 
@@ -132,12 +134,12 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
     out.close()
   }
 
-  private def write(name: String, text: String, open: Path => CancellableFSDataOutputStream): Unit = {
+  private def write(name: String, bytes: Array[Byte], open: Path => CancellableFSDataOutputStream): Unit = {
     val file = new Path(path, name)
     fm.mkdirs(file.getParent)
     val out = open(file)
     try {
-      out.write(text.getBytes(UTF_8))
+      out.write(bytes)
       out.close()
     } catch {
       case e: Throwable =>

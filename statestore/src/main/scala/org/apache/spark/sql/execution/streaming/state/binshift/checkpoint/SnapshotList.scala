@@ -27,16 +27,20 @@ private[sql] object SnapshotList {
     finally in.close()
   }
 
+  /** The names of the files of which the snapshot of a store consists, beside its zip in the store's `directory`. */
+  def filesOf(fs: FileSystem, directory: Path, snapshot: VersionFile): Seq[String] = {
+    val list = File.createTempFile("binshift-files-of-", s"-${snapshot.name}")
+    try read(fs, new Path(directory, snapshot.name), list).toSeq.flatMap(_.immutableFiles).map(_.dfsFileName)
+    finally list.delete(): Unit
+  }
+
   /** The files of the snapshot of a store that are not in the store's `directory`, be it the zip itself. */
   def absent(directory: Path, snapshot: VersionFile, hadoopConf: Configuration): Seq[String] = {
     val fs = directory.getFileSystem(hadoopConf)
-    val list = File.createTempFile("binshift-files-of-", s"-${snapshot.name}")
-    try {
-      val names = read(fs, new Path(directory, snapshot.name), list).toSeq.flatMap(_.immutableFiles).map(_.dfsFileName)
-      names.groupBy(folderOf).toSeq.flatMap { case (folder, wanted) => wanted.diff(namesIn(fs, new Path(directory, folder))) }
-    } catch {
-      case _: FileNotFoundException => Seq(snapshot.name)
-    } finally list.delete(): Unit
+    try filesOf(fs, directory, snapshot).groupBy(folderOf).toSeq.flatMap { case (folder, wanted) =>
+        wanted.diff(namesIn(fs, new Path(directory, folder)))
+      }
+    catch { case _: FileNotFoundException => Seq(snapshot.name) }
   }
 
   /** The folders in a store's directory that have files of snapshots. */

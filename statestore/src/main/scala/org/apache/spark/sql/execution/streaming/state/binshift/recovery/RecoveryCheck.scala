@@ -21,6 +21,8 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.Owners
  * @param hasFamilies whether the stores have column families
  */
 private[sql] final class RecoveryCheck(files: RetainedVersions.Files, version: Long, hasFamilies: Boolean) {
+  import RecoveryCheck.Parts
+
   private val owners = files.owners(version)
   private val table = owners.table(owners.at(version))
   private val stores = new ConcurrentHashMap[Int, Store]()
@@ -38,14 +40,10 @@ private[sql] final class RecoveryCheck(files: RetainedVersions.Files, version: L
     if (version == 0 || bins.isEmpty) None
     else
       try {
-        // Spark loads the store from its newest snapshot, wherever its bins come from, or from the start if there is none.
-        val base = store(partition).newest(version)
-        val plan = RecoveryPlan.of(bins, partition, version, owners, store(_).newest(_))
-        val numbered = if (hasFamilies) plan.foreign(partition, Some(base.getOrElse(0L))).keysIterator else Iterator.empty
-        val bases = (plan.bases.keySet ++ base.map(Snapshot(partition, _))).iterator
-        val stretches = (plan.stretches.keySet + Stretch(partition, base.getOrElse(0L) + 1, version)).iterator
-        (stretches.flatMap(s => store(s.partition).lacking(s.first, s.last)) ++
-          bases.flatMap(s => store(s.partition).lackingOf(s.version)) ++
+        val Parts(bases, stretches, foreign) = partsOf(partition, bins)
+        val numbered = if (hasFamilies) foreign.iterator else Iterator.empty
+        (stretches.iterator.flatMap(s => store(s.partition).lacking(s.first, s.last)) ++
+          bases.iterator.flatMap(s => store(s.partition).lackingOf(s.version)) ++
           numbered.flatMap(s => store(s.partition).lackingFamilies(s.first)) ++
           store(partition).lackingFor(version)).nextOption()
       } catch {
@@ -61,16 +59,22 @@ private[sql] final class RecoveryCheck(files: RetainedVersions.Files, version: L
    */
   def files(partition: Int, isBinned: Boolean): Set[(Int, VersionFile)] = {
     val bins = if (isBinned) table.binsOf.lift(partition).toSeq.flatten else Nil
+    val Parts(bases, stretches, foreign) = partsOf(partition, bins)
+    // The snapshot that says which column families a changelog has does so only if all changelogs in between are there.
+    val numbered = for (s <- foreign; v <- store(s.partition).saysFamilies(s.first))
+      yield Snapshot(s.partition, v) -> Stretch(s.partition, v + 1, s.first - 1)
+    (bases ++ numbered.map(_._1)).map(s => s.partition -> store(s.partition).file(s.version, VersionFile.Snapshot)) ++
+      (stretches ++ numbered.map(_._2)).flatMap(s =>
+        (s.first to s.last).map(v => s.partition -> store(s.partition).file(v, VersionFile.Changelog)))
+  }
+
+  private def partsOf(partition: Int, bins: Seq[Int]): Parts = {
+    // Spark loads the store from its newest snapshot, wherever its bins come from, or from the start if there is none.
     val base = store(partition).newest(version)
     val plan = RecoveryPlan.of(bins, partition, version, owners, store(_).newest(_))
-    // The snapshot that says which column families a changelog has does so only if all changelogs in between are there.
-    val numbered =
-      for (s <- plan.foreign(partition, Some(base.getOrElse(0L))).keySet; v <- store(s.partition).saysFamilies(s.first))
-        yield Snapshot(s.partition, v) -> Stretch(s.partition, v + 1, s.first - 1)
-    val bases = plan.bases.keySet ++ base.map(Snapshot(partition, _)) ++ numbered.map(_._1)
-    val stretches = plan.stretches.keySet ++ numbered.map(_._2) + Stretch(partition, base.getOrElse(0L) + 1, version)
-    bases.map(s => s.partition -> store(s.partition).file(s.version, VersionFile.Snapshot)) ++
-      stretches.flatMap(s => (s.first to s.last).map(v => s.partition -> store(s.partition).file(v, VersionFile.Changelog)))
+    val loaded = base.getOrElse(0L)
+    Parts(plan.bases.keySet ++ base.map(Snapshot(partition, _)), plan.stretches.keySet + Stretch(partition, loaded + 1, version),
+      plan.foreign(partition, Some(loaded)).keySet)
   }
 
   private def store(partition: Int): Store = stores.computeIfAbsent(partition, p => new Store(p))
@@ -104,6 +108,13 @@ private[sql] final class RecoveryCheck(files: RetainedVersions.Files, version: L
 
 private[sql] object RecoveryCheck {
   private val MaxTries = 3
+
+  /**
+   * From what a partition is rebuilt.
+   *
+   * @param foreign those of the stretches that the load of the store by Spark doesn't replay
+   */
+  private final case class Parts(bases: Set[Snapshot], stretches: Set[Stretch], foreign: Set[Stretch])
 
   /**
    * The partitions among `suspects` that still lack files, each with the missing file.
