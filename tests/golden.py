@@ -16,7 +16,7 @@ EPOCH = 4
 NEXT = 6
 ENTRY = f"routing/{NEXT}-d31c74b6"
 PLAN = "plans/0b6c3a52-6c0f-4c1e-9a57-3f7f0d6f5f10.json"
-SAVEPOINT = "savepoints/4d1f5a0e-2f1c-4c57-8f0b-6a3d9b1c7e22.json"
+SAVEPOINT = "savepoints/5-4d1f5a0e-2f1c-4c57-8f0b-6a3d9b1c7e22.json"
 OLD_FILES = (f"routing/{EPOCH}", "runs.json")
 FILES = (
     "layout.json",

@@ -6,6 +6,7 @@ import os
 import shutil
 import zipfile
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,8 @@ import pytest
 
 import binshift.inspect as reading
 from binshift import ConfigurationError, savepoints
+from binshift.control.files import Files
+from binshift.control.savepoints import Savepoints
 from binshift.inspect.tools.finding import Finding
 from binshift.inspect.tools.fsck import Severity, fsck
 from binshift.inspect.tools.fsck import _savepoints as fsck_savepoints
@@ -56,10 +59,11 @@ def found(checkpoint: Path, by: Callable[[reading.Checkpoint], Iterable[Finding]
 def require_whole(checkpoint: Path, before: dict[str, bytes]) -> None:
     """All that was there still is, and whatever else is there belongs to a savepoint, or is named by `fsck`.
 
-    The file with which somebody may be beginning a savepoint right now is named an hour later.
+    The files with which somebody may be beginning or finishing a savepoint right now are named an hour later.
     """
-    for hidden in checkpoint.glob("binshift/savepoints/.*"):
-        os.utime(hidden, (1, 1))
+    for pattern in (".*", "*.begun.json"):
+        for file in checkpoint.glob(f"binshift/savepoints/{pattern}"):
+            os.utime(file, (1, 1))
     now, findings = content(checkpoint), found(checkpoint, fsck_savepoints)
     assert {path: now.get(path) for path in before} == before
     assert [f for f in findings if f.severity is not Severity.ORPHAN] == []
@@ -139,6 +143,22 @@ def test_what_is_left_of_forks_that_were_cut_short_is_named_and_deleted_later(ch
     assert [s.name for s in savepoints.of(checkpoint)] == ["kept"]
     savepoints.drop(checkpoint, "kept")
     assert content(checkpoint) == before
+
+
+def test_a_savepoint_is_finished_although_somebody_sweeps_right_then(checkpoint):
+    """It has two files for an instant, and counts as dropped once the one that it has begun with is gone."""
+    there = Savepoints(Files(checkpoint))
+    begun = there.begin("kept", 1)
+    finished = replace(begun, files={})
+    (checkpoint / finished.path).write_bytes(finished.to_json())
+    savepoints.create(checkpoint, "other")
+    assert there.finish(begun, {}, []) == finished
+    # If its maker is killed right then, what it has left goes later.
+    (checkpoint / begun.path).write_bytes(begun.to_json())
+    os.utime(checkpoint / begun.path, (1, 1))
+    assert [s.name for s in there.all() if s.is_finished] == ["kept", "other"]
+    savepoints.create(checkpoint, "third")
+    assert not (checkpoint / begun.path).exists()
 
 
 def meanwhile(monkeypatch, do):

@@ -41,6 +41,7 @@ class Savepoint:
     Parameters
     ----------
     id : str
+        Begins with the epoch, so that nobody has to read those of other epochs.
     name : str
         As the user has called it.
     epoch : int

@@ -87,7 +87,7 @@ class Savepoints:
                 condition="SAVEPOINT_EXISTS",
                 savepoint=name,
             )
-        begun = Savepoint(str(uuid4()), name, epoch, datetime.now(UTC))
+        begun = Savepoint(f"{epoch}-{uuid4()}", name, epoch, datetime.now(UTC))
         self._files.write(begun.path, begun.to_json())
         return begun
 
@@ -147,7 +147,9 @@ class Savepoints:
         ids = self._ids()
         used = {i.removesuffix(BEGUN) for i in ids}
         folders = [f for f in there if f not in used]
+        # Its maker, who has just finished it, takes it for dropped if this file is gone.
         begun = [f"{i}.json" for i in ids if i.endswith(BEGUN) and i.removesuffix(BEGUN) in ids]
+        begun = [n for n in begun if _is_old(times.get(n))]
         halves = [n for n, at in times.items() if n[0] == "." and _is_left(n[1:], at, times, used)]
         return [f"{DIR}/{n}" for n in folders], [f"{DIR}/{n}" for n in (*begun, *halves)]
 
@@ -180,7 +182,7 @@ class Savepoints:
 
 def _is_left(name: str, written_at: datetime | None, there: Collection[str], used: set[str]) -> bool:
     """True if nobody is writing a hidden file of a name any more, or needs it."""
-    is_old = written_at is not None and datetime.now(UTC) - written_at > _MOST_TIME
+    is_old = _is_old(written_at)
     if name.endswith(".crc"):
         # Hadoop writes the checksum of a file beside it.
         return is_old and name.removesuffix(".crc") not in there
@@ -188,3 +190,7 @@ def _is_left(name: str, written_at: datetime | None, there: Collection[str], use
     if id_ == name or id_.endswith(BEGUN):
         return is_old
     return name in there or id_ not in used
+
+
+def _is_old(written_at: datetime | None) -> bool:
+    return written_at is not None and datetime.now(UTC) - written_at > _MOST_TIME

@@ -6,7 +6,7 @@ import java.util.concurrent.atomic.AtomicBoolean
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.binshift.internals.{LoggedBatch, SparkInternals}
 import org.apache.spark.sql.binshift.migration.StepAtStart
-import org.apache.spark.sql.binshift.query.{EndingRuns, OperatorsAtStart, QueryStarts}
+import org.apache.spark.sql.binshift.query.{CheckpointAtStart, EndingRuns, QueryStarts}
 import org.apache.spark.sql.binshift.realtime.RealTimeMode
 import org.apache.spark.sql.binshift.stock.{OfflineRepartition, TakeoverEpochs}
 import org.apache.spark.sql.binshift.ui.Telemetry
@@ -37,7 +37,7 @@ private[binshift] final class QueryObserver(shared: SharedState) extends Streami
     Option(shared.activeStreamingQueries.get(event.id)).filter(_.runId == event.runId)
       .foreach { query =>
         QueryStarts.saw(event.runId)
-        OperatorsAtStart.watch(query)
+        CheckpointAtStart.watch(query)
         RealTimeMode.begin(query)
         val found = query.offsetLog.getLatest()
         val isUndone = OfflineRepartition.undo(query, found)

@@ -36,7 +36,6 @@ private[binshift] final class FirstEpoch(
    * @throws BinshiftException if the run must not go on
    */
   def look(epoch: Long, n: Int, operators: Seq[StateStoreWriter], session: SparkSession): Opening = {
-    requireWhole()
     // Read first: if a run claims its place after this, the claim of this run fails.
     val history = RunHistory.read(dir)
     // In real-time mode, an epoch is logged when it ends, so the logs don't show whether another run is in the middle of it.
@@ -88,12 +87,6 @@ private[binshift] final class FirstEpoch(
       run = Some(
         RunStart(query.runId.toString, (epoch, opening.entry.name), loggedAt, Some(conf.minBatchesToRetain))))
   }
-
-  /** Whoever makes a copy may still write over everything, and files may be missing. */
-  private def requireWhole(): Unit = if (dir.isUnfinishedCopy)
-    throw BinshiftException("COPY_UNFINISHED", "checkpoint" -> dir.checkpoint).configuration(
-      s"${dir.checkpoint} is a copy of a checkpoint that is not finished: `binshift fork` or `binshift savepoint export` still runs, " +
-        "or was cut short; let it end, or run it again with the same target")
 
   /** Without ids in their names, files of the epochs that run again would take the places of files that a savepoint keeps. */
   private def requireNoLaterSavepoint(epoch: Long): Unit = for (later <- new Savepoints(dir).ofEpochSince(epoch))

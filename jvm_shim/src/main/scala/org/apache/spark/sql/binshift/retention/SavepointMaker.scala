@@ -61,7 +61,7 @@ private[binshift] final class SavepointMaker(query: MicroBatchExecution, run: Ru
     if (tries == 0) throw BinshiftException("STORAGE_FAILED", "path" -> root).storage(
       s"epochs of $root are committed faster than a file is written there, so none of $Tries could be kept; give the query a " +
         "trigger interval, or try again")
-    val begun = Begun(UUID.randomUUID().toString, name, epoch, System.currentTimeMillis(), System.nanoTime())
+    val begun = Begun(s"$epoch-${UUID.randomUUID()}", name, epoch, System.currentTimeMillis(), System.nanoTime())
     dir.write(begun.unfinished, begun.json)
     Faults.at("savepoint.begun")
     if (newest() == epoch) begun

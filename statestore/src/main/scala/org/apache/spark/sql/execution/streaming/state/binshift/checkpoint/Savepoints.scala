@@ -53,18 +53,18 @@ private[sql] final class Savepoints(dir: ControlDir) extends Logging {
   /** The names of all savepoints, also of those that are being made, or were never finished. */
   def names: Seq[String] = all().map(_._1.name)
 
-  /** A savepoint of an epoch from `epoch` on. */
-  def ofEpochSince(epoch: Long): Option[Savepoint] = there().find(_.epoch >= epoch)
+  /** A savepoint of an epoch from `epoch` on. Reads no earlier ones. */
+  def ofEpochSince(epoch: Long): Option[Savepoint] = there(epochOf(_) >= epoch).find(_.epoch >= epoch)
 
   private def isGivenUp(savepoint: Savepoint, changedMs: Long): Boolean =
     savepoint.isUnfinished && System.currentTimeMillis() - changedMs > UnfinishedMs
 
-  private def there(): Seq[Savepoint] =
-    all().collect { case (savepoint, changedMs) if !isGivenUp(savepoint, changedMs) => savepoint }
+  private def there(isWanted: String => Boolean = _ => true): Seq[Savepoint] =
+    all(isWanted).collect { case (savepoint, changedMs) if !isGivenUp(savepoint, changedMs) => savepoint }
 
-  /** All savepoints, with the times at which their files changed. */
-  private def all(): Seq[(Savepoint, Long)] = {
-    val listed = dir.jsonFilesWithTimes(Dir)
+  /** All savepoints whose ids are wanted, with the times at which their files changed. */
+  private def all(isWanted: String => Boolean = _ => true): Seq[(Savepoint, Long)] = {
+    val listed = dir.jsonFilesWithTimes(Dir).filter { case (id, _) => isWanted(id) }
     read.keySet.retainAll(listed.map(_._1).asJava)
     listed.map { case (id, changedMs) =>
       val found = Option(read.get(id)).orElse(dir.decoded(s"$Dir/$id.json")(parse))
@@ -73,7 +73,7 @@ private[sql] final class Savepoints(dir: ControlDir) extends Logging {
         logWarning(
           s"savepoint ${found.get.name} of ${dir.checkpoint} was begun and not finished; it keeps nothing any more; drop it")
       // A file that is gone since it was listed may have been replaced by one that isn't in the list.
-      found.getOrElse(Savepoint(id, -1, None)) -> changedMs
+      found.getOrElse(Savepoint(id, epochOf(id), None)) -> changedMs
     }
   }
 }
@@ -84,6 +84,9 @@ private[sql] object Savepoints {
 
   /** For how long a savepoint that is being made keeps everything. To make one takes at most half as long, even if clocks differ. */
   private val UnfinishedMs = 3600000L
+
+  /** Ids begin with the epoch. */
+  private def epochOf(id: String): Long = id.takeWhile(_ != '-').toLongOption.getOrElse(Long.MaxValue)
 
   private def parse(json: JValue): Savepoint = {
     implicit val formats: Formats = DefaultFormats

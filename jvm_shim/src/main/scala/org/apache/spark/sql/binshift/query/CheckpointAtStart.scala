@@ -11,37 +11,45 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Layout
 import org.apache.spark.sql.internal.SQLConf
 
 /**
- * Refuses to start a query that has lost or gained stateful operators since its checkpoint was written, and says which ones and what to
- * do. Spark refuses it as well, but only lists all operators.
+ * Refuses to start a query, whether it has state or not, on a checkpoint that is only half copied; and one that has lost or gained
+ * stateful operators since its checkpoint was written. It says which ones and what to do. Spark refuses the latter as well, but only
+ * lists all operators.
  *
- * Never plans anything itself. Called on the stream's thread for its own plans, and for others of the query's session.
+ * Never plans anything itself. Called on the stream's thread for its own plans, and for others of the query's session. A query that a
+ * `foreachBatch` starts has a copy of the session, with this strategy in it.
  *
  * Relies on Spark: a session's own strategies are asked before all others, first for the plan as a whole. Operators are numbered in the
  * order in which they are met from the sink on, and a query with another number of operators is refused.
  */
-private[binshift] final class OperatorsAtStart(query: MicroBatchExecution) extends SparkStrategy {
-  import OperatorsAtStart._
+private[binshift] final class CheckpointAtStart(query: MicroBatchExecution) extends SparkStrategy {
+  import CheckpointAtStart._
 
   /** True while this class has the plan planned, to see its operators. */
   private var isComparing = false
 
   override def apply(plan: LogicalPlan): Seq[SparkPlan] = {
     plan match {
-      case ReturnAnswer(batch) if batch.isStreaming && !isComparing && isOfQuery =>
-        Option(query.getLatestExecutionContext().executionPlan).filter(e => e.isFirstBatch && e.currentBatchId > 0)
-          .foreach(requireSame(plan, _))
+      case ReturnAnswer(batch) if batch.isStreaming && !isComparing && Thread.currentThread() == query.queryExecutionThread =>
+        for (execution <- Option(query.getLatestExecutionContext().executionPlan) if execution.isFirstBatch) {
+          requireWhole()
+          if (execution.currentBatchId > 0 && isInBins) requireSame(plan, execution)
+        }
       case _ =>
     }
     Nil
   }
 
-  /**
-   * True if the plan is one of the query's own, and the layout in the checkpoint is that of its state. A query that a `foreachBatch`
-   * starts has a copy of the session, with this strategy in it.
-   */
-  private def isOfQuery: Boolean =
-    Thread.currentThread() == query.queryExecutionThread && TakeoverEpochs.of(query.runId).isEmpty &&
-      SparkInternals.isBinshiftProvider(query.sparkSessionForStream.sessionState.conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS))
+  /** True if the layout in the checkpoint is that of the query's state. */
+  private def isInBins: Boolean = TakeoverEpochs.of(query.runId).isEmpty &&
+    SparkInternals.isBinshiftProvider(query.sparkSessionForStream.sessionState.conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS))
+
+  /** Whoever makes a copy may still write over everything, and files may be missing. */
+  private def requireWhole(): Unit = {
+    val dir = SparkInternals.controlDir(query)
+    if (dir.isUnfinishedCopy) throw BinshiftException("COPY_UNFINISHED", "checkpoint" -> dir.checkpoint).configuration(
+      s"${dir.checkpoint} is a copy of a checkpoint that is not finished: `binshift fork` or `binshift savepoint export` still runs, " +
+        "or was cut short; let it end, or run it again with the same target")
+  }
 
   private def operatorsOf(plan: LogicalPlan, execution: IncrementalExecution): Seq[String] = {
     isComparing = true
@@ -60,13 +68,13 @@ private[binshift] final class OperatorsAtStart(query: MicroBatchExecution) exten
     }
 }
 
-private[binshift] object OperatorsAtStart {
+private[binshift] object CheckpointAtStart {
 
   /** Has the operators of a query compared when it plans its first batch. Called before it does, on the stream's thread. */
   def watch(query: StreamExecution): Unit = query match {
     case batches: MicroBatchExecution =>
       val methods = batches.sparkSessionForStream.experimental
-      methods.extraStrategies = new OperatorsAtStart(batches) +: methods.extraStrategies
+      methods.extraStrategies = new CheckpointAtStart(batches) +: methods.extraStrategies
     case _ =>
   }
 
