@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,3 +66,27 @@ def counting(stream: Callable[..., Any]) -> tuple[Any, Any]:
     from local.migrations import begun
 
     return begun(stream, "count")
+
+
+@pytest.fixture
+def standby(spark: Any) -> Iterator[Callable[..., Any]]:
+    """Keeps the files of a run's stores, and deletes them at the end."""
+    helper = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.shipping.TestStandby
+    begun: list[Any] = []
+
+    def begin(run: Any, stores: Sequence[str], max_bytes: int = 1 << 30) -> Any:
+        roots = spark._sc._gateway.new_array(spark._jvm.String, len(stores))
+        for i, store in enumerate(stores):
+            roots[i] = f"file:{run.checkpoint.absolute()}/state/{store}"
+        begun.append(helper.begin(roots, max_bytes))
+        return begun[-1]
+
+    yield begin
+    for one in begun:
+        one.close()
+    assert helper.bytes() == 0
+    assert not files_of_standbys()
+
+
+def files_of_standbys(ending: str = "sst") -> list[Path]:
+    return list(Path(os.environ["BINSHIFT_TESTS_TMP"]).glob(f"spark-*/binshift-standby*/*.{ending}"))

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from binshift import AllAtOnce
 from binshift.session import PROVIDER
 from harness import STOCK, Fault, assert_same_results, end_maintenance, held_up_at, rows, until
+from local.conftest import files_of_standbys
 from local.queries import QUERIES, with_a_point_in_rows
 from local.settings import IDS, MIN_DELTAS, NO_CHANGELOG, SNAPSHOTS
 
@@ -24,30 +25,6 @@ STORES = {
     "tws-jvm": ["0/0", "0/1"],
     "join-inner": [f"0/{p}/{name}" for p in (0, 1) for name in JOINED],
 }
-
-
-@pytest.fixture
-def standby(spark):
-    """Keeps the files of a run's stores, and deletes them at the end."""
-    helper = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.shipping.TestStandby
-    begun = []
-
-    def begin(run, stores, max_bytes=1 << 30):
-        roots = spark._sc._gateway.new_array(spark._jvm.String, len(stores))
-        for i, store in enumerate(stores):
-            roots[i] = f"file:{run.checkpoint.absolute()}/state/{store}"
-        begun.append(helper.begin(roots, max_bytes))
-        return begun[-1]
-
-    yield begin
-    for one in begun:
-        one.close()
-    assert helper.bytes() == 0
-    assert not files_here()
-
-
-def files_here(ending="sst") -> list[Path]:
-    return list(Path(os.environ["BINSHIFT_TESTS_TMP"]).glob(f"spark-*/binshift-standby*/*.{ending}"))
 
 
 def snapshots_of(run, store) -> list[Path]:
@@ -168,7 +145,7 @@ def test_what_cannot_be_fetched_ahead_is_fetched_by_the_load(spark, stream, stan
             assert not here.follow()
         assert here.isSettled()
     assert set(here.reach()) == {-1}
-    assert not files_here()
+    assert not files_of_standbys()
     go_on(run, oracle, 7, 8)
     assert loaded(run)[1] > 0
 
@@ -281,8 +258,8 @@ def test_a_file_that_is_damaged_here_costs_a_load_and_not_the_query(spark, strea
     run, oracle = started(stream, "count", {MIN_DELTAS: "5"})
     stop(spark, run)
     assert standby(run, STORES["count"]).follow()
-    assert files_here(ending)
-    for file in files_here(ending):
+    assert files_of_standbys(ending)
+    for file in files_of_standbys(ending):
         content = bytearray(file.read_bytes())
         content[len(content) // 2 :] = bytes(len(content) - len(content) // 2)
         file.write_bytes(content)
@@ -319,7 +296,7 @@ def test_a_block_that_is_damaged_here_costs_a_task_and_not_the_query(spark, stre
     run, oracle = started(stream, "count", NO_CHANGELOG)
     stop(spark, run)
     assert standby(run, STORES["count"]).follow()
-    for file in files_here():
+    for file in files_of_standbys():
         content = bytearray(file.read_bytes())
         content[:64] = bytes(64)
         file.write_bytes(content)
@@ -348,7 +325,7 @@ def test_a_task_that_ends_for_another_reason_says_nothing_of_what_is_here(spark,
     assert_same_results(run, oracle, QUERIES["tws-jvm"].state)
     assert loaded(run)[1] == 0
     # They are not thrown away.
-    assert files_here()
+    assert files_of_standbys()
 
 
 def kill_tasks(spark) -> int:
@@ -376,7 +353,7 @@ def test_a_bound_of_the_disk_is_kept(spark, stream, standby):
     run, oracle = started(stream, "count", SNAPSHOTS)
     stop(spark, run)
     assert not standby(run, STORES["count"], max_bytes=100).follow()
-    assert not files_here()
+    assert not files_of_standbys()
     go_on(run, oracle, 7, 8)
 
 
