@@ -114,10 +114,15 @@ def test_each_retained_version_can_be_recovered_whatever_happened_and_nothing_el
     assert lives.faults(0, 60, 80, ids, "") == ""
 
 
-@pytest.mark.parametrize(
-    ("rule", "ids", "first"),
-    [("own attempts count", True, 0), ("files are not shared", False, 0), ("own files may go", False, 120)],
-)
-def test_lives_of_checkpoints_find_a_wrong_rule(spark, rule, ids, first):
+@pytest.mark.parametrize("ids", [False, True], ids=["format 1", "format 2"])
+def test_attempts_that_get_into_each_others_way_cost_no_retained_version(spark, ids):
     lives = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestRetention
-    assert re.search("lacks|there is no plan", lives.faults(first, 20, 80, ids, rule))
+    assert lives.faultsOfAttempts(ids, "") == ""
+    wrong = ["snapshots are whole", *(["own attempts count", "own files may go"] if ids else [])]
+    for rule in wrong:
+        assert re.search("lacks|names no snapshot", lives.faultsOfAttempts(ids, rule)), rule
+
+
+def test_lives_of_checkpoints_find_that_files_of_a_snapshot_that_stays_are_deleted(spark):
+    lives = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestRetention
+    assert re.search("lacks|there is no plan", lives.faults(0, 20, 80, False, "files are not shared"))
