@@ -106,7 +106,7 @@ class RealTime:
         """Ends the open batch once it has begun, and waits until it is committed."""
         open_epoch = self.committed + 1
         if self.is_standing:
-            # If another driver has gone on meanwhile, the batch that is open here is one of those that it has ended.
+            # If another driver has gone on meanwhile, it has ended the batch that is open here.
             here = range(self.ended + 1, open_epoch + 1)
             self.until(lambda: any(map(self._is_running, here)), f"tasks of epoch {open_epoch}")
             self.jvm.endBatch()
