@@ -116,7 +116,17 @@ def rows_of(run: StreamRun, epoch: int) -> list[int] | None:
 
     `None` if the query ends before it tells.
     """
+    told = _operators(run, epoch)
+    return None if told is None else [op["numRowsTotal"] for op in told]
 
+
+def metrics_of(run: StreamRun, epoch: int, *names: str) -> int | None:
+    """The sum of some metrics of all operators, like `rows_of`."""
+    told = _operators(run, epoch)
+    return None if told is None else sum(op["customMetrics"].get(name, 0) for op in told for name in names)
+
+
+def _operators(run: StreamRun, epoch: int) -> list[dict[str, Any]] | None:
     def reports() -> list[Any]:
         # Reports of the idle query have the same number, and have no rows.
         told = [p for p in run.query._jsq.recentProgress() if p.batchId() == epoch]
@@ -124,7 +134,7 @@ def rows_of(run: StreamRun, epoch: int) -> list[int] | None:
 
     until(lambda: bool(reports()) or not run.query.isActive, 10.0)
     found = reports()
-    return [op["numRowsTotal"] for op in found[-1]["stateOperators"]] if found else None
+    return found[-1]["stateOperators"] if found else None
 
 
 def input_of(life: Life, epoch: int, variant: int) -> list[dict[str, Any]]:

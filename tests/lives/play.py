@@ -40,7 +40,7 @@ from lives.life import (
     Save,
     TakeOver,
 )
-from lives.oracle import Oracles, Variants, input_of, rows_of, state_of
+from lives.oracle import Oracles, Variants, input_of, metrics_of, rows_of, state_of
 from local.queries import QUERIES
 from traces.by_hand import wound_back
 from traces.checker import RejectedError, Verdict, check
@@ -113,7 +113,9 @@ class _Player:
         #: The epochs of savepoints, with their names and the input that they had.
         self.saved: dict[int, tuple[str, Variants]] = {}
         self.compared: dict[int, list[Any]] = {}
-        self.uncounted = UNCOUNTED
+        #: Whether bins were missing in an epoch.
+        self.behind: dict[int, bool] = {}
+        self.uncounted = 0
         self.tasks = spark._jvm.binshift.tests.TestTasks
         self.tasks.listenTo(spark._jsc.sc())
         self.tasks.takeFailures()
@@ -223,10 +225,15 @@ class _Player:
     def _may_forget_later(self, epoch: int) -> bool:
         """True if the state may still have rows that no later row meets, since bins came on demand."""
         entries = [json.loads(f.read_text()) for f in (self.run.checkpoint / "binshift/routing").glob("[0-9]*")]
-        return any(
-            (e.get("step") or {}).get("strategy") == "on-demand" and epoch - 4 < e["epoch"] <= epoch
-            for e in entries
+        return self.behind.get(epoch, True) and any(
+            (e.get("step") or {}).get("strategy") == "on-demand" and e["epoch"] <= epoch for e in entries
         )
+
+    def _note_bins(self, epoch: int) -> None:
+        """Notes whether bins were missing in an epoch, or arrived only in the course of it."""
+        found = metrics_of(self.run, epoch, "binshiftBinsAwaited", "binshiftBinsAdopted")
+        if found is not None:
+            self.behind[epoch] = found > 0
 
     def end(self) -> None:
         self.faults.disarm()
@@ -274,6 +281,7 @@ class _Player:
         """
         self.uncounted -= 1
         found = rows_of(self.run, epoch)
+        self._note_bins(epoch)
         if not found or "no-row-count" in self.life.settings:
             return
         expected = self.oracles.rows(self.life, self.variants)[epoch]
@@ -309,7 +317,7 @@ class _Player:
 
     def _start(self) -> None:
         self.counts["starts"] += 1
-        self.uncounted = UNCOUNTED
+        self.uncounted = 0 if "unload-on-commit" in self.life.settings else UNCOUNTED
         self.run.start()
 
     def _restart(self, event: Restart) -> None:
@@ -333,6 +341,7 @@ class _Player:
             if event.other:
                 self._change_input_from(last + 1 - back)
         if event.again or back > 0:
+            self.behind = {e: was for e, was in self.behind.items() if e < last + 1 - max(event.again, back)}
             wound_back(_trace(), self.run.checkpoint)
         self._start()
         # All that was fed comes again at once.

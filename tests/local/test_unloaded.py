@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from binshift import AllAtOnce, OnDemand, PlanError
+from binshift.session import PROVIDER
 from chaos.life import committed
-from harness import rows, until
+from harness import STOCK, end_maintenance, rows, until
 from local.migrations import assert_never_migrated
 from local.queries import QUERIES
 from local.test_places import submit
@@ -65,3 +66,19 @@ def test_a_drain_is_refused_and_a_rebalance_moves_bins_only(run):
     assert (refused.value.condition, refused.value.parameters) == ("STORES_UNLOADED", {"executor": "driver"})
     assert run.attach().migration() is None
     assert submit(run.attach(), places={0: "driver", 1: "driver"}).status.is_over
+
+
+def test_rows_are_counted_in_the_first_epoch_of_a_run_and_later(stream):
+    """A replay of so many changes is counted later, if there is a later."""
+    totals = {}
+    for provider in (PROVIDER, STOCK):
+        run = stream(COUNT.build, provider, mode=COUNT.mode, provider=provider, conf=UNLOADED).start()
+        for epoch in range(4):
+            if epoch == 2:
+                run.stop()
+                end_maintenance(run.spark)
+                run.start()
+            run.feed(rows(epoch, 6000, keys=9000))
+            run.query.processAllAvailable()
+            totals[provider, epoch] = run.progress(epoch).stateOperators[0].numRowsTotal
+    assert all(totals[PROVIDER, epoch] == totals[STOCK, epoch] for epoch in range(4)), totals

@@ -32,6 +32,7 @@ import org.apache.spark.util.Utils
  * @param routing  routing of the query's run, or of the checkpoint for a store that only reads
  * @param isRouted whether the store is one of a running, routed query
  * @param takeOver for a checkpoint that Spark's own provider started; its epochs before the takeover stay in that provider's form
+ * @param isUnloadedOnCommit whether Spark closes the store as soon as it has committed
  */
 private[binshift] final class BinnedRocksDB(
     storeId: StateStoreId,
@@ -39,7 +40,8 @@ private[binshift] final class BinnedRocksDB(
     isRouted: Boolean,
     background: BackgroundConf,
     takeOver: Option[PartitionTakeover],
-    arguments: RocksDBArguments)
+    arguments: RocksDBArguments,
+    isUnloadedOnCommit: Boolean)
   extends ReplayingRocksDB(storeId, routing, arguments, wanted = None) with ShippingStore with Logging {
 
   /** The bins and rows that the last load adopted and released. */
@@ -349,8 +351,9 @@ private[binshift] final class BinnedRocksDB(
         replayed.settle()
         Some(switched)
       case None if !isRouted => None
-      // Spark verifies each record.
-      case None if RowForm.hasChecksums(conf) => Some(BinnedFileManager.BySpark)
+      // Spark verifies each record. A store that is closed when its task ends can't count anything later.
+      case None if RowForm.hasChecksums(conf) || isUnloadedOnCommit && conf.trackTotalNumberOfRows =>
+        Some(BinnedFileManager.BySpark)
       case None =>
         Some(replayed.next())
     }

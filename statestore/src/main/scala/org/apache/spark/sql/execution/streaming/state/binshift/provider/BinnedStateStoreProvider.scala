@@ -102,7 +102,7 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider with ProviderOf
       enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId)
     (storage, run) match {
       case (Some(s), _) =>
-        new BinnedRocksDB(stateStoreId, s.routing, s.isRouted, s.background, s.takeOver, arguments)
+        new BinnedRocksDB(stateStoreId, s.routing, s.isRouted, s.background, s.takeOver, arguments, s.storeConf.unloadOnCommit)
       case (None, Some(routing)) => new PlainRocksDB(
           arguments, StandbyStores.filesOf(dfsRootDir), routing.isDisowned(_, enableStateStoreCheckpointIds, _),
           routing.savepoints)

@@ -48,6 +48,9 @@ private[sql] final class EpochRouting(
   /** The id of the run. */
   def run: String = runId
 
+  /** True if `epoch` has begun, as far as the tasks know that ran here. */
+  def hasBegun(epoch: Long): Boolean = newest.exists(_.at >= epoch)
+
   /** The table in force at `epoch` and, if it took effect at `epoch`, the one that it replaced. */
   def at(epoch: Long): EpochTables = {
     val owners = this.owners(epoch + 1)

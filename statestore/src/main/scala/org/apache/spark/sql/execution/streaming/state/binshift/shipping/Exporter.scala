@@ -26,7 +26,8 @@ import org.apache.spark.util.Utils
  * that. The epoch that commits doesn't wait for it, but the next epoch does, if it comes so soon ([[awaitLinks]]). Then the rows
  * are read and sent, those of earlier steps first.
  *
- * @param attempt identifies the commit of the rows, see [[CommittedFile]]
+ * @param attempt  identifies the commit of the rows, see [[CommittedFile]]
+ * @param hasBegun whether an epoch has begun, as far as the tasks of this executor know
  */
 private[binshift] final class Exporter(
     store: StateStoreId,
@@ -34,7 +35,8 @@ private[binshift] final class Exporter(
     attempt: String,
     conf: BackgroundConf,
     db: ShippingStore,
-    useColumnFamilies: Boolean) extends Logging {
+    useColumnFamilies: Boolean,
+    hasBegun: Long => Boolean) extends Logging {
   import Exporter._
 
   private val leaving = order.leaving(store.partitionId)
@@ -49,7 +51,6 @@ private[binshift] final class Exporter(
   private val isReadInOrder = families.exists(_.family.isReadInOrder)
 
   private val madeAt = System.nanoTime()
-  @volatile private var isFirstEpochOver = false
   @volatile private var isCancelled = false
   @volatile private var isEnded = false
 
@@ -66,9 +67,6 @@ private[binshift] final class Exporter(
 
   /** Returns when the database may change or be closed. Works on an interrupted thread, too. */
   def awaitLinks(): Unit = links.handle[Unit]((_, _) => ()).join()
-
-  /** Called when a version is loaded, for an epoch of this number. */
-  def onLoad(epoch: Long): Unit = if (epoch > order.base) isFirstEpochOver = true
 
   /** Stops sending. Waits only for the links. Blocks that were sent are removed with the order's broadcast. */
   def cancel(): Unit = {
@@ -120,7 +118,7 @@ private[binshift] final class Exporter(
   }
 
   /** Returns true if sending should wait for the new owners' first epoch. */
-  private def isBehindRows: Boolean = rows.nonEmpty && !isCancelled && !isFirstEpochOver &&
+  private def isBehindRows: Boolean = rows.nonEmpty && !isCancelled && !hasBegun(order.base + 1) &&
     System.nanoTime() - madeAt < FirstEpochNs &&
     !leaving.keys.exists(target => ShipmentBlocks.isHere(ShipmentFormat.requestId(order.broadcast, store, target, 0)))
 
@@ -241,7 +239,7 @@ private object Exporter {
   /** The most bins that are sent together on demand. */
   private val MaxTogether = 16
   private val PollMs = 10L
-  /** After this time, a retired store sends its bins, because it hears of no further epoch. */
+  /** After this time, a retired store sends its bins even if no task of the query runs on its executor any more. */
   private val FirstEpochNs = 5000000000L
   /** Bytes of the bins that go together when nobody waits for them. */
   private val FileBytes = 16L << 20

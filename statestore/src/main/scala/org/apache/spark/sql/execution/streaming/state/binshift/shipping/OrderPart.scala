@@ -43,7 +43,6 @@ private[shipping] final class OrderPart(
   def onLoad(epoch: Long, hint: ShippingHint): Unit = {
     next = hint.next
     isDue = hint.isDue
-    exporter.foreach(_.onLoad(epoch))
     if (hasFamilies) stageFrom(epoch)
     staged.foreach(_.begin(epoch, hint.next, Option.when(hint.isDue)(hint.next)))
   }
@@ -57,7 +56,7 @@ private[shipping] final class OrderPart(
       exporter.foreach(_.cancel())
       splitting.foreach(_.close())
       splitting = Option.when(splits.nonEmpty)(new SplitSource(store, order, attempt, db, arguments.useColumnFamilies))
-      exporter = Option.when(leaving.nonEmpty)(new Exporter(store, rows, attempt, conf, db, arguments.useColumnFamilies))
+      exporter = Option.when(leaving.nonEmpty)(new Exporter(store, rows, attempt, conf, db, arguments.useColumnFamilies, routing.hasBegun))
     }
     stageFrom(version)
   }
