@@ -56,7 +56,8 @@ private[shipping] final class OrderPart(
       exporter.foreach(_.cancel())
       splitting.foreach(_.close())
       splitting = Option.when(splits.nonEmpty)(new SplitSource(store, order, attempt, db, arguments.useColumnFamilies))
-      exporter = Option.when(leaving.nonEmpty)(new Exporter(store, rows, attempt, conf, db, arguments.useColumnFamilies, routing.hasBegun))
+      exporter =
+        Option.when(leaving.nonEmpty)(new Exporter(store, rows, attempt, conf, db, arguments.useColumnFamilies, routing.hasBegun))
     }
     stageFrom(version)
   }
