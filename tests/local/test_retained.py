@@ -118,9 +118,9 @@ def test_a_cleanup_keeps_an_older_snapshot_if_the_oldest_that_it_needs_lacks_fil
         return set(re.findall(r"[0-9]+-[-0-9a-f]+\.sst", metadata(folder / f"{version}.zip")))
 
     def replaced() -> dict[int, set[str]]:
-        """The files of snapshots that no later one has, because they were compacted."""
+        """The files of snapshots that no other one has, because they were compacted at once."""
         there = versions(run, 0, "zip")
-        own = {v: files(v) - set().union(*(files(w) for w in there if w > v)) for v in there[1:-1]}
+        own = {v: files(v) - set().union(*(files(w) for w in there if w != v)) for v in there[1:-1]}
         return {v: some for v, some in own.items() if some}
 
     while not replaced():
