@@ -127,6 +127,7 @@ def test_a_cleanup_keeps_an_older_snapshot_if_the_oldest_that_it_needs_lacks_fil
         run.run(next(epochs))
     ended(run)
     damaged, newest = max(replaced()), versions(run, 0, "zip")[-1]
+    before = max(v for v in versions(run, 0, "zip") if v < damaged)
     for file in replaced()[damaged]:
         (folder / "SSTs" / file).unlink()
     run.spark.conf.set(MIN_DELTAS, "1000")
@@ -136,8 +137,7 @@ def test_a_cleanup_keeps_an_older_snapshot_if_the_oldest_that_it_needs_lacks_fil
         run.run(next(epochs))
         assert until(lambda: cleaned.count >= 4)
         ended(run)
-    assert versions(run, 0, "zip")[0] == damaged - 1
-    assert run.state(batchId=damaged - 1)
+    assert versions(run, 0, "zip")[0] == before
     assert counted(run) == counted_at_once(run)
 
 
