@@ -53,6 +53,8 @@ class RealTime:
         for epoch in range(self.count):
             self._add(epoch)
         self.query: Any = None
+        #: The last epoch that this driver has ended, or that had ended when it was started.
+        self.ended = self.committed
 
     def start(self) -> RealTime:
         self.query = StreamingQuery(self.jvm.start())
@@ -104,14 +106,20 @@ class RealTime:
         """Ends the open batch once it has begun, and waits until it is committed."""
         open_epoch = self.committed + 1
         if self.is_standing:
-            self.await_begun(open_epoch)
+            # If another driver has gone on meanwhile, it has ended the batch that is open here.
+            here = range(self.ended + 1, open_epoch + 1)
+            self.until(lambda: any(map(self._is_running, here)), f"tasks of epoch {open_epoch}")
             self.jvm.endBatch()
         self.until(lambda: self.committed >= open_epoch, f"the end of epoch {open_epoch}")
+        self.ended = open_epoch
 
     def await_begun(self, epoch: int) -> None:
         # A batch that ends by the clock may be over before Spark's listeners report its start.
         if self.is_standing:
-            self.until(lambda: self.look.isRunning(self.query._jsq, epoch), f"tasks of epoch {epoch}")
+            self.until(lambda: self._is_running(epoch), f"tasks of epoch {epoch}")
+
+    def _is_running(self, epoch: int) -> bool:
+        return bool(self.look.isRunning(self.query._jsq, epoch))
 
     def epoch(self) -> None:
         self.feed()

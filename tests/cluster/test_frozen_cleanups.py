@@ -2,11 +2,11 @@
 
 import pytest
 
-from cluster.frozen import CLEANED, drivers_of_a_query
+from cluster.frozen import CLEANED, Drivers, drivers_of_a_query
 from cluster.test_frozen_drivers import FORMATS, assert_goes_on, cases
 
-#: Few entries are kept for the history.
-PRUNED = {"spark.sql.streaming.stateStore.binshift.routing.minEntriesToRetain": "0"}
+#: Old files go soon, and few entries are kept for the history.
+CONF = CLEANED | {"spark.sql.streaming.stateStore.binshift.routing.minEntriesToRetain": "0"}
 #: Of a file by its name, or a fault.
 INSTANTS = [
     "retired.delete",
@@ -23,7 +23,7 @@ INSTANTS = [
 
 @pytest.fixture
 def drivers(tmp_path, jvm_jar, checkpoint_format):
-    conf = CLEANED | PRUNED | FORMATS[checkpoint_format]
+    conf = CONF | FORMATS[checkpoint_format]
     with drivers_of_a_query(tmp_path / "run", jvm_jar, conf) as started:
         yield started
 
@@ -33,6 +33,11 @@ def drivers(tmp_path, jvm_jar, checkpoint_format):
     ("checkpoint_format", "instant"), cases(*((i,) for i in INSTANTS), always=[(1, "retired.delete")])
 )
 def test_a_driver_that_wakes_as_it_deletes_old_files_leaves_those_of_its_successor(drivers, instant):
+    assert_leaves_files_of_its_successor(drivers, instant)
+
+
+def assert_leaves_files_of_its_successor(drivers: Drivers, instant: str) -> None:
+    """The first driver stops while it deletes, and goes on when its successor has the partitions again."""
     first = drivers.start(instant if ":" in instant else "")
     first("epochs", 2)
     first("rescale", 4, 64, False)

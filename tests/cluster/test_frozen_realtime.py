@@ -5,6 +5,11 @@ import pytest
 from cluster.frozen import Drivers, drivers_of_a_query
 from cluster.realtime_runs import SCRIPT, assert_exact
 
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.needs_spark("4.3", reason="real-time mode runs stateful queries"),
+]
+
 
 class RealTimeDrivers(Drivers):
     # Tasks of all partitions run at the same time, and are tried once.
@@ -18,11 +23,24 @@ def drivers(tmp_path, jvm_jar):
         yield started
 
 
-#: The table of epoch 4 has 4 partitions. In this mode, an epoch is logged when its batch ends.
-@pytest.mark.long
-@pytest.mark.needs_spark("4.3", reason="real-time mode runs stateful queries")
-@pytest.mark.parametrize("instant", ["after:/offsets/4", "before:/commits/4"])
-def test_a_driver_that_is_replaced_as_a_batch_ends_changes_nothing(drivers, instant):
+#: The table of epoch 4 has 4 partitions, and is written as epoch 3 is planned. An epoch is logged when it ends.
+INSTANTS = [
+    "before:/binshift/routing/4-*",
+    "after:/binshift/routing/4-*",
+    "after:/state/0/3/5_*.zip",
+    "before:/state/0/0/5_*.changelog",
+    "before:/offsets/4",
+    "after:/offsets/4",
+    "before:/commits/4",
+    "after:/commits/4",
+]
+ALWAYS = ("after:/offsets/4", "before:/commits/4")
+
+
+@pytest.mark.parametrize(
+    "instant", [pytest.param(i, marks=[] if i in ALWAYS else pytest.mark.matrix) for i in INSTANTS]
+)
+def test_a_driver_that_is_replaced_at_any_instant_of_a_step_changes_nothing(drivers, instant):
     first = drivers.start(instant)
     first("batches", 2)
     first("rescale", 4)
@@ -31,8 +49,29 @@ def test_a_driver_that_is_replaced_as_a_batch_ends_changes_nothing(drivers, inst
     second = drivers.start()
     second("finish")
     assert first.wake_in_vain()
-    second("batches", 1)
-    second.kill()
+    assert_goes_on(drivers, second)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("point", ["run.begin", "run.claimed", "run.begun"])
+def test_a_driver_that_wakes_in_its_start_leaves_the_table_of_its_successor(drivers, point):
+    driver = drivers.start()
+    driver("batches", 2)
+    driver.kill()
+    first = drivers.start(faults=[f"{point}.stop"])
+    first.tell("batches", 1)
+    first.await_stop()
+    second = drivers.start()
+    second("rescale", 4)
+    second("finish")
+    assert first.wake_in_vain()
+    assert_goes_on(drivers, second)
+
+
+def assert_goes_on(drivers, last):
+    """The driver that is left goes on, and another one after it, from the checkpoint."""
+    last("batches", 1)
+    last.kill()
     third = drivers.start()
     third("batches", 2)
     report = assert_exact(third("report"))

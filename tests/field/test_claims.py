@@ -8,6 +8,8 @@ import pytest
 
 from cluster.conftest import traced  # noqa: F401 - what the drivers do is compared with the model
 from cluster.frozen import Drivers
+from cluster.test_frozen_cleanups import CONF as CLEANED
+from cluster.test_frozen_cleanups import assert_leaves_files_of_its_successor
 from cluster.test_frozen_drivers import (  # noqa: F401 - run here on servers
     FORMATS,
     assert_goes_on,
@@ -98,6 +100,18 @@ def test_a_run_leaves_a_later_claim_alone_though_the_s3_store_ignores_conditions
     # The store itself doesn't keep it.
     claim.put(Body=b"overwritten", IfNoneMatch="*")
     assert claim.get()["Body"].read() == b"overwritten"
+
+
+#: In the middle of a partition that is retired, and between the files of a snapshot and the snapshot.
+@pytest.mark.parametrize(
+    ("checkpoint_format", "instant"), [(1, "retired.file"), (2, "delete:/state/0/*/10*.zip")]
+)
+def test_a_driver_that_wakes_between_two_deletes_leaves_what_is_needed_on_s3(
+    s3_store, tmp_path, jvm_jar, checkpoint_format, instant
+):
+    conf = CLEANED | FORMATS[checkpoint_format]
+    with ExitStack() as stack:
+        assert_leaves_files_of_its_successor(DriversOnS3(s3_store, tmp_path, jvm_jar, conf, stack), instant)
 
 
 def test_an_executor_that_wakes_late_changes_nothing_on_s3(hosts, s3, tmp_path, jvm_jar):  # noqa: F811

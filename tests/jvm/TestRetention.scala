@@ -15,13 +15,23 @@ object TestRetention {
   /**
    * Lives as many checkpoints, and returns what could not be recovered, or was kept too long, with the events before.
    *
-   * @param wrong a wrong rule that is followed: "own attempts count", "files are not shared", or "own files may go"; none if empty
+   * @param wrong a wrong rule that is followed: "files are not shared"; none if empty
    */
   def faults(first: Long, lives: Int, events: Int, hasIds: Boolean, wrong: String): String = {
     val all = (first until first + lives).map(seed => seed -> new CheckpointLife(seed, hasIds, wrong))
     val found = all.flatMap { case (seed, life) => life.faultsIn(events).map(f => s"seed $seed: $f") }
     // Else the lives would not tell whether a look has to be confirmed.
     (found ++ Option.when(all.forall(_._2.overtaken == 0))("no look was overtaken")).mkString("\n")
+  }
+
+  /**
+   * Lives of one or two partitions that seldom come about by chance: attempts get into each other's way. Returns what could not be recovered.
+   *
+   * @param wrong "own attempts count", "own files may go", or "snapshots are whole"; none if empty
+   */
+  def faultsOfAttempts(hasIds: Boolean, wrong: String): String = {
+    def life(retain: Int) = new CheckpointLife(0, hasIds, wrong, Some(retain))
+    Seq(life(1).ownAttempt(), life(1).ownFiles(), life(3).lateSnapshot(), life(1).lostFile()).flatten.mkString("\n")
   }
 }
 
@@ -30,10 +40,12 @@ object TestRetention {
  * twins, snapshots that are uploaded at once, late or never and have files in common, switches, savepoints, cleanups, also by stores
  * that are elsewhere by now, drivers that die, and winding back.
  */
-private final class CheckpointLife(seed: Long, hasIds: Boolean, wrong: String) {
+private final class CheckpointLife(seed: Long, hasIds: Boolean, wrong: String, retained: Option[Int] = None) {
   private val random = new Random(seed)
-  private val retain = 1 + random.nextInt(10)
-  private val every = 1 + random.nextInt(6)
+  /** True if attempts often get into each other's way: few versions are retained, tasks run twice, and uploads are late. */
+  private val isTight = random.nextInt(4) == 0
+  private val retain = retained.getOrElse(1 + random.nextInt(if (isTight) 3 else 10))
+  private val every = if (retained.isDefined) 1 else 1 + random.nextInt(6)
   /** True if the store has column families. A commit that makes a family makes a snapshot, which exists at once. */
   private val hasFamilies = random.nextBoolean()
   private val entries = mutable.TreeMap(0L -> drawnTable())
@@ -82,7 +94,87 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean, wrong: String) {
     found.map(f => s"$f\n  ${history.mkString("\n  ")}")
   }
 
-  private def event(): Unit = random.nextInt(22) match {
+  /** A task has made a snapshot, and its twin is committed. */
+  def ownAttempt(): Option[String] = scripted {
+    commit(Set.empty, isLate = false)
+    val loser = new Store(0, isNew = false)
+    val (id, file) = log(0, loser, isNew = false)
+    upload(0, file(VersionFile.Snapshot), new Made(loser, Set.empty, s"file$ids"))
+    if (wrong == "own attempts count") loser.retained.committed(last + 1, Some(id))
+    commit(Set.empty, isLate = true)
+    clean(0, loser)
+  }
+
+  /** A snapshot of another attempt comes late, and has no files in common with those that the store knows. */
+  def ownFiles(): Option[String] = scripted {
+    commit(Set.empty, isLate = false)
+    commit(Set.empty, isLate = true)
+    restart()
+    open()
+    late.foreach { case (p, file, made) => upload(p, file, made) }
+    late.clear()
+    commit(Set.empty, isLate = true)
+    clean(0, stores(0))
+    commit(Set("file1"), isLate = false)
+    commit(Set.empty, isLate = true)
+  }
+
+  /** A snapshot is uploaded when files of it are gone. */
+  def lateSnapshot(): Option[String] = scripted {
+    commit(Set.empty, isLate = false)
+    commit(Set.empty, isLate = true)
+    restart()
+    open()
+    commit(Set("file1"), isLate = true)
+    val Seq(own, shared) = late.toSeq
+    (upload _).tupled(own)
+    restart()
+    open()
+    commit(Set.empty, isLate = true)
+    commit(Set.empty, isLate = false)
+    commit(Set.empty, isLate = true)
+    clean(0, stores(0))
+    (upload _).tupled(shared)
+    clean(0, stores(0))
+  }
+
+  /** All bins have moved, and a file is lost of the first snapshot of their new owner. */
+  def lostFile(): Option[String] = scripted {
+    entries(0) = RoutingTable(2, ArraySeq.fill(6)(0))
+    commit(Set.empty, isLate = false, partitions = 2)
+    commit(Set.empty, isLate = true, partitions = 2)
+    entries(2) = RoutingTable(2, ArraySeq.fill(6)(1))
+    keptIds(2) = committed(2)
+    commit(Set.empty, isLate = true, partitions = 2)
+    commit(Set.empty, isLate = true, partitions = 2)
+    restart()
+    late.takeRight(2).foreach((upload _).tupled)
+    partsThere --= parts(1 -> snapshotOf(1, last))
+    commit(Set.empty, isLate = true, partitions = 2)
+    clean(0, stores(0))
+  }
+
+  private def scripted(life: => Unit): Option[String] = {
+    entries(0) = RoutingTable(1, ArraySeq.fill(6)(0))
+    life
+    unreadable.map(f => s"$f\n  ${history.mkString("\n  ")}")
+  }
+
+  private def open(): Unit = stores(0) = new Store(0, isNew = false)
+
+  /** An epoch in which each partition makes a snapshot of `old`, which are files of the store, and a new one. */
+  private def commit(old: Set[String], isLate: Boolean, partitions: Int = 1): Unit = committed {
+    (0 until partitions).map { p =>
+      val store = stores.getOrElseUpdate(p, new Store(p, isNew = last == 0))
+      val (id, file) = log(p, store, isNew = false)
+      val made = (p, file(VersionFile.Snapshot), new Made(store, old, s"file$ids"))
+      history += s"partition $p logs version ${last + 1} as $id"
+      if (isLate) late += made else (upload _).tupled(made)
+      p -> id
+    }.toMap
+  }
+
+  private def event(): Unit = random.nextInt(24) match {
     case 0 | 1 => switch()
     case 2 =>
       epoch(isCommitted = false, isUploaded = false)
@@ -91,7 +183,7 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean, wrong: String) {
     case 4 => restart()
     case 5 => stores.keys.toSeq.foreach(p => if (random.nextInt(3) == 0) stale += p -> stores.remove(p).get)
     case 6 | 7 | 8 | 9 => clean()
-    case 10 => uploadLate()
+    case 10 | 13 | 14 => uploadLate()
     case 11 => savepoint()
     case 12 if savepoints.nonEmpty => savepoints.remove(random.nextInt(savepoints.size))
     case _ => epoch(isCommitted = true, isUploaded = false)
@@ -108,7 +200,7 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean, wrong: String) {
   private def kept: Set[(Int, VersionFile)] = savepoints.flatMap(_._2).toSet
 
   private def drawnTable(): RoutingTable = {
-    val n = 1 + random.nextInt(4)
+    val n = 1 + random.nextInt(if (isTight) 2 else 4)
     RoutingTable(n, ArraySeq.fill(6)(random.nextInt(n)))
   }
 
@@ -134,47 +226,54 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean, wrong: String) {
     val before = entries.rangeTo(last - 1).lastOption.map(_._2)
     val made = (0 until table.partitions).map { p =>
       val isNew = before.forall(_.partitions <= p) && last > 0
-      val twin = Option.when(random.nextInt(6) == 0)(new Store(p, isNew))
+      val twin = Option.when(random.nextInt(if (isTight) 2 else 6) == 0)(new Store(p, isNew))
       val attempts =
         (stores.getOrElseUpdate(p, new Store(p, isNew)) +: twin.toSeq).map(s => s -> attempt(p, s, isNew, isUploaded))
       val (winner, now) = attempts(random.nextInt(attempts.size))
-      for ((loser, own) <- attempts if loser ne winner) {
-        stale += p -> loser
-        if (wrong == "own attempts count") loser.retained.committed(last + 1, Some(own))
-      }
+      for ((loser, _) <- attempts if loser ne winner) stale += p -> loser
       stores(p) = winner
       p -> now
     }.toMap
     history += s"epoch $last ${if (isCommitted) "committed" else "given up"} as ${made.toSeq.sorted.mkString(" ")}"
-    if (isCommitted) {
-      last += 1
-      committed(last) = made
-      logged(last) = made
-      // Spark keeps so many epochs behind the one that runs.
-      logged.filterInPlace((v, _) => v >= last - retain)
-      floor = math.max(floor, last - retain + 1)
-    }
+    if (isCommitted) committed(made)
   }
 
-  /** Makes the version after `last` in a store, and returns its id. */
-  private def attempt(p: Int, store: Store, isNew: Boolean, isUploaded: Boolean): String = {
+  private def committed(made: Map[Int, String]): Unit = {
+    last += 1
+    committed(last) = made
+    logged(last) = made
+    // Spark keeps so many epochs behind the one that runs.
+    logged.filterInPlace((v, _) => v >= last - retain)
+    floor = math.max(floor, last - retain + 1)
+  }
+
+  /** Has a store log the version after `last`, and returns its id, and the files of that attempt. */
+  private def log(p: Int, store: Store, isNew: Boolean): (String, VersionFile.Kind => VersionFile) = {
     val id = if (isNew) None else committed(last).get(p)
     if (last > 0) store.retained.committed(last, if (hasIds) id.orElse(Some("new")) else None)
     ids += 1
     val now = s"id$ids"
-    def file(kind: VersionFile.Kind) = VersionFile(last + 1, Option.when(hasIds)(now), kind, isChecksum = false)
-    def snapshot = new Made(store, store.files.filter(_ => random.nextBoolean()), s"file$ids")
-    if (isNew) upload(p, file(VersionFile.Snapshot), snapshot)
-    else {
+    val file = VersionFile(last + 1, Option.when(hasIds)(now), _: VersionFile.Kind, isChecksum = false)
+    if (!isNew) {
       there.getOrElseUpdate(p, mutable.Set.empty) += file(VersionFile.Changelog)
       // Back to the last snapshot, or to one before that if the store has not heard yet that it was uploaded.
       val behind = behindLast(p)
-      val known = behind.indexWhere(v => has(p, v, committed(v)(p), VersionFile.Snapshot))
+      val known = behind.indexWhere(v => store.whole(snapshotOf(p, v)))
       said((p, last + 1, now)) = behind.take(if (known < 0) behind.size else known + 1 + random.nextInt(every))
         .map(v => LineageItem(v, committed(v)(p)))
+    }
+    (now, file)
+  }
+
+  /** Makes the version after `last` in a store, and returns its id. */
+  private def attempt(p: Int, store: Store, isNew: Boolean, isUploaded: Boolean): String = {
+    val (now, file) = log(p, store, isNew)
+    def snapshot = new Made(store, store.files.filter(_ => random.nextBoolean()), s"file$ids")
+    if (isNew) upload(p, file(VersionFile.Snapshot), snapshot)
+    else {
       if (last == 0 && hasFamilies || isUploaded) upload(p, file(VersionFile.Snapshot), snapshot)
       else if (random.nextInt(every) == 0) {
-        if (random.nextBoolean()) upload(p, file(VersionFile.Snapshot), snapshot)
+        if (random.nextInt(if (isTight) 4 else 2) == 0) upload(p, file(VersionFile.Snapshot), snapshot)
         else if (random.nextInt(3) > 0) late += ((p, file(VersionFile.Snapshot), snapshot))
       }
     }
@@ -184,20 +283,26 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean, wrong: String) {
   private def behindLast(p: Int): Seq[Long] =
     Iterator.iterate(last)(_ - 1).takeWhile(v => v > 0 && committed(v).contains(p)).toSeq
 
-  /** Under format 1, the first attempt wins. If a later one replaced its snapshot, files of that could be gone; see record 0142. */
-  private def upload(p: Int, file: VersionFile, made: Made): Unit = if (there.getOrElseUpdate(p, mutable.Set.empty).add(file)) {
-    parts((p, file)) = made.old + made.own
-    partsThere += made.own
-    made.by.knows(file, made.old + made.own)
-    history += s"partition $p has ${file.name} of ${(made.old + made.own).toSeq.sorted.mkString(" ")}"
+  /** Under format 1, the last attempt wins. It isn't drawn that files of that one are gone, which can be a loss; see record 0142. */
+  private def upload(p: Int, file: VersionFile, made: Made): Unit = {
+    val files = there.getOrElseUpdate(p, mutable.Set.empty)
+    val gone = (made.old -- partsThere).toSeq.sorted
+    if (!files(file) || gone.isEmpty) {
+      files += file
+      parts((p, file)) = made.old + made.own
+      partsThere += made.own
+      made.by.knows(file, made.old + made.own)
+      history += s"partition $p has ${file.name} of ${(made.old + made.own).toSeq.sorted.mkString(" ")}" +
+        (if (gone.isEmpty) "" else s", without ${gone.mkString(" ")}")
+    }
   }
 
   private def uploadLate(): Unit = {
     val (now, later) = late.toSeq.partition(_ => random.nextBoolean())
     late.clear()
     late ++= later
-    // A store uploads its newest snapshot only. One that comes so late that files of it are gone is a gap; see record 0142.
-    for ((p, file, made) <- now if made.by.newest < file.version && made.old.subsetOf(partsThere)) upload(p, file, made)
+    // A store uploads its newest snapshot only. One may come so late that files of it are gone.
+    for ((p, file, made) <- now if made.by.newest < file.version) upload(p, file, made)
   }
 
   /** A store on some executor. */
@@ -206,15 +311,17 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean, wrong: String) {
     /** The files of its newest snapshot in the checkpoint, which it doesn't upload again. */
     var files = Set.empty[String]
     var newest = 0L
+    /** Those that it takes for whole. */
+    val whole = mutable.Set.empty[VersionFile]
 
     def knows(snapshot: VersionFile, of: Set[String]): Unit = {
       newest = snapshot.version
       files = of
+      whole += snapshot
     }
 
-    // It begins with the newest one that is there.
-    if (!isNew)
-      behindLast(p).iterator.map(snapshotOf(p, _)).find(f => there.get(p).exists(_(f))).foreach(f => knows(f, parts((p, f))))
+    // It begins with the newest one that can be loaded.
+    if (!isNew) behindLast(p).iterator.map(snapshotOf(p, _)).find(isWhole(p, _)).foreach(f => knows(f, parts((p, f))))
   }
 
   private def snapshotOf(p: Int, version: Long): VersionFile =
@@ -311,7 +418,9 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean, wrong: String) {
     override def id(partition: Int, version: Long): String = known(partition, version)
     override def lineage(partition: Int, version: Long, id: String): Seq[LineageItem] = read(partition, version, id)
     override def absent(partition: Int, snapshot: VersionFile): Seq[String] =
-      if (list(partition).contains(snapshot)) (parts((partition, snapshot)) -- partsThere).toSeq else Seq(snapshot.name)
+      if (!list(partition).contains(snapshot)) Seq(snapshot.name)
+      else if (wrong == "snapshots are whole") Nil
+      else (parts((partition, snapshot)) -- partsThere).toSeq
   }
 
   private def known(partition: Int, version: Long): String = logged.getOrElse(version, keptIds(version))(partition)
@@ -320,9 +429,12 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean, wrong: String) {
     if (has(partition, version, id, VersionFile.Changelog)) said((partition, version, id)) else Nil
 
   private def has(partition: Int, version: Long, id: String, kind: VersionFile.Kind): Boolean = {
-    val file = VersionFile(version, Option.when(hasIds)(id), kind, isChecksum = false)
-    there.get(partition).exists(_(file)) && parts.get((partition, file)).forall(_.subsetOf(partsThere))
+    isWhole(partition, VersionFile(version, Option.when(hasIds)(id), kind, isChecksum = false))
   }
+
+  /** True if a file is there, with all files of which it consists. */
+  private def isWhole(partition: Int, file: VersionFile): Boolean =
+    there.get(partition).exists(_(file)) && parts.get((partition, file)).forall(_.subsetOf(partsThere))
 
   /** A retained version that cannot be recovered, by what a recovery does and by what is known of the attempts. */
   private def unreadable: Option[String] = (for {
@@ -332,14 +444,16 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean, wrong: String) {
     fault <- faultOf(p, version, table.binsOf(p).toSeq)
   } yield s"version $version of partition $p: $fault").headOption
 
-  private def faultOf(p: Int, version: Long, bins: Seq[Int]): Option[String] = {
+  /** @param isStrict whether a snapshot that lacks files is a fault, although one can do without it */
+  private def faultOf(p: Int, version: Long, bins: Seq[Int], isStrict: Boolean = false): Option[String] = {
     val lineages = mutable.Map.empty[Int, Lineage]
     def newest(of: Int, at: Long): Option[Long] = {
       val lineage = Option.when(hasIds)(lineages.getOrElseUpdate(of, new Lineage(read(of, _, _))))
       // Ids are known for versions at which bins moved.
       val named = owners(version).changes(at).headOption.fold(version)(owners(version).epoch)
       lineage.filter(!_.knows(named)).foreach(_.add(named, known(of, named)))
-      new CommittedSnapshots(there.get(of).toSeq.flatten, lineage).newest(at)
+      // A recovery passes over a snapshot that lacks files, and so does Spark's load.
+      new CommittedSnapshots(there.get(of).toSeq.flatten.filter(isStrict || isWhole(of, _)), lineage).newest(at)
     }
     def lacks(of: Int, at: Long, kind: VersionFile.Kind): Option[String] = {
       committed(at).get(of).foreach(id => asked += of -> VersionFile(at, Option.when(hasIds)(id), kind, isChecksum = false))
@@ -368,8 +482,9 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean, wrong: String) {
   /** True if no snapshot before the changelogs says which column families they have. */
   private def isUnnumbered(s: Stretch): Boolean = {
     val before = Iterator.iterate(s.first)(_ - 1).takeWhile(v => v > 0 && committed(v).contains(s.partition))
-    val read =
-      before.takeWhile(v => v == s.first || has(s.partition, v + 1, committed(v + 1)(s.partition), VersionFile.Changelog))
+    // That of any attempt shows that the partition did not begin anew.
+    val logged = there(s.partition).filter(_.kind == VersionFile.Changelog).map(_.version)
+    val read = before.takeWhile(v => v == s.first || logged(v + 1))
     !read.exists(v => there(s.partition)(snapshotOf(s.partition, v)))
   }
 
@@ -379,7 +494,7 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean, wrong: String) {
     val table = owners(last).table(owners(last).at(last))
     val p = random.nextInt(table.partitions)
     def found = new RecoveryCheck(filesOfAll, last, hasFamilies).missing(p)
-    def wanted = if (table.sizes(p) > 0) faultOf(p, last, table.binsOf(p).toSeq) else None
+    def wanted = if (table.sizes(p) > 0) faultOf(p, last, table.binsOf(p).toSeq, isStrict = true) else None
     def wrong(what: String) =
       Option.when(found.isDefined != wanted.isDefined)(s"version $last of partition $p $what: $found, and not $wanted")
     val files = there.toSeq.flatMap { case (of, some) => some.toSeq.map(of -> _) }.filter(_._2.version > last - every)

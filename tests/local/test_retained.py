@@ -108,16 +108,54 @@ def test_each_version_that_is_kept_has_all_of_its_files(stream, conf):
     assert counted(run) == counted_at_once(run)
 
 
+def test_a_cleanup_keeps_an_older_snapshot_if_the_oldest_that_it_needs_lacks_files(stream):
+    """As if that snapshot had been uploaded when files of it were gone already."""
+    run = stream(count_by_key, conf=ONE_EPOCH | NO_BATCHES | {MIN_DELTAS: "1", RETAIN: "100"}).start()
+    folder = run.checkpoint / "state/0/0"
+    epochs = iter(range(1000))
+
+    def files(version: int) -> set[str]:
+        return set(re.findall(r"[0-9]+-[-0-9a-f]+\.sst", metadata(folder / f"{version}.zip")))
+
+    def replaced() -> dict[int, set[str]]:
+        """The files of snapshots that no other one has, because they were compacted at once."""
+        there = versions(run, 0, "zip")
+        own = {v: files(v) - set().union(*(files(w) for w in there if w != v)) for v in there[1:-1]}
+        return {v: some for v, some in own.items() if some}
+
+    while not replaced():
+        run.run(next(epochs))
+    ended(run)
+    damaged, newest = max(replaced()), versions(run, 0, "zip")[-1]
+    before = max(v for v in versions(run, 0, "zip") if v < damaged)
+    for file in replaced()[damaged]:
+        (folder / "SSTs" / file).unlink()
+    run.spark.conf.set(MIN_DELTAS, "1000")
+    run.spark.conf.set(RETAIN, str(newest - damaged + 1))
+    with Fault("snapshot.upload", "throw", always=True), Fault("versions.deleted", "count") as cleaned:
+        run.start()
+        run.run(next(epochs))
+        assert until(lambda: cleaned.count >= 4)
+        ended(run)
+    assert versions(run, 0, "zip")[0] == before
+    assert counted(run) == counted_at_once(run)
+
+
 @pytest.mark.parametrize("ids", [False, True], ids=["format 1", "format 2"])
 def test_each_retained_version_can_be_recovered_whatever_happened_and_nothing_else_is_kept(spark, ids):
     lives = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestRetention
     assert lives.faults(0, 60, 80, ids, "") == ""
 
 
-@pytest.mark.parametrize(
-    ("rule", "ids", "first"),
-    [("own attempts count", True, 0), ("files are not shared", False, 0), ("own files may go", False, 120)],
-)
-def test_lives_of_checkpoints_find_a_wrong_rule(spark, rule, ids, first):
+@pytest.mark.parametrize("ids", [False, True], ids=["format 1", "format 2"])
+def test_attempts_that_get_into_each_others_way_cost_no_retained_version(spark, ids):
     lives = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestRetention
-    assert re.search("lacks|there is no plan", lives.faults(first, 20, 80, ids, rule))
+    assert lives.faultsOfAttempts(ids, "") == ""
+    wrong = ["snapshots are whole", *(["own attempts count", "own files may go"] if ids else [])]
+    for rule in wrong:
+        assert re.search("lacks|names no snapshot", lives.faultsOfAttempts(ids, rule)), rule
+
+
+def test_lives_of_checkpoints_find_that_files_of_a_snapshot_that_stays_are_deleted(spark):
+    lives = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestRetention
+    assert re.search("lacks|there is no plan", lives.faults(0, 20, 80, False, "files are not shared"))

@@ -20,9 +20,20 @@ private[binshift] final class CommittedSnapshots(listed: => Seq[VersionFile], li
   private lazy val ids: Map[Long, Seq[Option[String]]] = files.filter(_.isSnapshot).groupMap(_.version)(_.id)
   private lazy val logged = files.filter(_.kind == VersionFile.Changelog).map(_.version).toSet
   private val unusable = mutable.Set.empty[Long]
+  private val whole = mutable.Set.empty[Long]
 
   /** The newest snapshot from which one gets to `version`, which is committed; that of `version` itself if there is one. */
   def newest(version: Long): Option[Long] = committed(version).find(!unusable(_))
+
+  /**
+   * The newest of these that has all of its files. A recovery can begin with it; one that lacks files is ignored from now on.
+   *
+   * @param isWhole whether a snapshot has all of its files; asked once for each
+   */
+  def newestWhole(version: Long)(isWhole: Long => Boolean): Option[Long] = committed(version).filter(!unusable(_)).find { v =>
+    if (!whole(v)) (if (isWhole(v)) whole else unusable) += v
+    whole(v)
+  }
 
   /**
    * The snapshots from which the listed changelogs lead to `version`, newest first, also those that are ignored. None is of an

@@ -163,6 +163,12 @@ private[recovery] final class CommittedFiles(
     snapshots.newest(version)
   }
 
+  /** The newest of these that has all of its files. Makes a few requests for each snapshot that it looks at. */
+  def newestWhole(version: Long): Option[Long] = {
+    know(version)
+    snapshots.newestWhole(version)(lackingOf(_).isEmpty)
+  }
+
   /**
    * The first missing changelog among versions `first` to `last`. `newest` must have been asked for a version at or after `last`.
    */

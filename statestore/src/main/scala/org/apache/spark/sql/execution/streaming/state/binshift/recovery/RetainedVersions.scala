@@ -53,8 +53,8 @@ private[sql] final class RetainedVersions(partition: Int, files: RetainedVersion
         own = new CommittedSnapshots(listed, lineageOf(partition))
         newest <- own.newest(last)
         oldest = (asWell ++ Seq(newest - retain + 1)).min
-        base <- own.newest(oldest)
-        first <- listed.filterNot(isSpared).map(_.version).minOption if first < base
+        first <- listed.filterNot(isSpared).map(_.version).minOption if own.newest(oldest).exists(first < _)
+        base <- own.newestWhole(oldest)(isWhole) if first < base
       } yield {
         // To read a changelog, one needs the snapshot before it, which says which column families the store had.
         val others = neededByOthers(listed, oldest, last, isSpared).map(needed => own.newest(needed).getOrElse(needed))
@@ -104,7 +104,7 @@ private[sql] final class RetainedVersions(partition: Int, files: RetainedVersion
           .filter(owners.table(i).owner(_) != partition).toSet
       val snapshots = mutable.Map.empty[Int, CommittedFiles]
       def newest(of: Int, version: Long) = snapshots.getOrElseUpdate(of,
-        new CommittedFiles(of, if (of == partition) listed else files.list(of), lineageOf(of), files, owners, last)).newest(
+        new CommittedFiles(of, if (of == partition) listed else files.list(of), lineageOf(of), files, owners, last)).newestWhole(
         version)
       var oldest = Option.empty[Long]
       for {
@@ -129,6 +129,10 @@ private[sql] final class RetainedVersions(partition: Int, files: RetainedVersion
     loaded.synchronized(taken.dropRight(1).foreach(loaded -= _._1))
     taken.lastOption.map(_._1)
   }
+
+  /** Makes a few requests. */
+  private def isWhole(snapshot: Long): Boolean = files.absent(partition,
+    VersionFile(snapshot, lineageOf(partition).flatMap(_.id(snapshot)), VersionFile.Snapshot, isChecksum = false)).isEmpty
 
   private def lineageOf(of: Int): Option[Lineage] =
     Option.when(files.hasIds)(lineages.getOrElseUpdate(of, new Lineage(files.lineage(of, _, _))))
