@@ -108,8 +108,9 @@ def test_each_version_that_is_kept_has_all_of_its_files(stream, conf):
     assert counted(run) == counted_at_once(run)
 
 
-def test_a_cleanup_keeps_an_older_snapshot_if_the_oldest_that_it_needs_lacks_files(stream):
-    """As if that snapshot had been uploaded when files of it were gone already."""
+@pytest.mark.parametrize("what", ["files are gone", "zip is empty", "zip is cut short"])
+def test_a_cleanup_keeps_an_older_snapshot_if_the_oldest_that_it_needs_is_damaged(stream, what):
+    """As if it had been uploaded when files of it were gone already, or a machine had lost its power."""
     run = stream(count_by_key, conf=ONE_EPOCH | NO_BATCHES | {MIN_DELTAS: "1", RETAIN: "100"}).start()
     folder = run.checkpoint / "state/0/0"
     epochs = iter(range(1000))
@@ -128,8 +129,15 @@ def test_a_cleanup_keeps_an_older_snapshot_if_the_oldest_that_it_needs_lacks_fil
     ended(run)
     damaged, newest = max(replaced()), versions(run, 0, "zip")[-1]
     before = max(v for v in versions(run, 0, "zip") if v < damaged)
-    for file in replaced()[damaged]:
-        (folder / "SSTs" / file).unlink()
+    zip_ = folder / f"{damaged}.zip"
+    match what:
+        case "files are gone":
+            for file in replaced()[damaged]:
+                (folder / "SSTs" / file).unlink()
+        case "zip is empty":
+            zip_.write_bytes(b"")
+        case _:
+            zip_.write_bytes(zip_.read_bytes()[:60])
     run.spark.conf.set(MIN_DELTAS, "1000")
     run.spark.conf.set(RETAIN, str(newest - damaged + 1))
     with Fault("snapshot.upload", "throw", always=True), Fault("versions.deleted", "count") as cleaned:

@@ -38,16 +38,21 @@ private[binshift] final class QueryObserver(shared: SharedState) extends Streami
       .foreach { query =>
         QueryStarts.saw(event.runId)
         CheckpointAtStart.watch(query)
-        RealTimeMode.begin(query)
-        val found = query.offsetLog.getLatest()
-        val isUndone = OfflineRepartition.undo(query, found)
-        val latest = if (isUndone) query.offsetLog.getLatest() else found
-        val last = latest.flatMap(SparkInternals.loggedBatch)
-        last.foreach(QueryStarts.note(event.runId, _))
-        val isStep = latest.exists { case (_, offsets) => last.exists(StepAtStart.take(query, _, offsets)) }
-        if (isUndone || isStep || last.exists(endedInSwitch(query, _))) OfflineRepartition.letStart(query)
-        TakeoverEpochs.observe(query, latest)
+        // Nothing in a half copy may change, and the query is about to be refused.
+        if (!SparkInternals.controlDir(query).isUnfinishedCopy) begin(query)
       }
+
+  private def begin(query: StreamExecution): Unit = {
+    RealTimeMode.begin(query)
+    val found = query.offsetLog.getLatest()
+    val isUndone = OfflineRepartition.undo(query, found)
+    val latest = if (isUndone) query.offsetLog.getLatest() else found
+    val last = latest.flatMap(SparkInternals.loggedBatch)
+    last.foreach(QueryStarts.note(query.runId, _))
+    val isStep = latest.exists { case (_, offsets) => last.exists(StepAtStart.take(query, _, offsets)) }
+    if (isUndone || isStep || last.exists(endedInSwitch(query, _))) OfflineRepartition.letStart(query)
+    TakeoverEpochs.observe(query, latest)
+  }
 
   private def endedInSwitch(query: StreamExecution, logged: LoggedBatch): Boolean =
     logged.providerClass.exists(SparkInternals.isBinshiftProvider) && (logged.routing.exists(_.epoch == logged.epoch) ||

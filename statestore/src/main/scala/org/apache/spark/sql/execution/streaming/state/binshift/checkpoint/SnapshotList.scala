@@ -1,8 +1,8 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.checkpoint
 
-import java.io.{File, FileNotFoundException}
+import java.io.{EOFException, File, FileNotFoundException}
 import java.nio.file.{Files, StandardCopyOption}
-import java.util.zip.ZipInputStream
+import java.util.zip.{ZipException, ZipInputStream}
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileSystem, Path}
@@ -27,20 +27,28 @@ private[sql] object SnapshotList {
     finally in.close()
   }
 
-  /** The names of the files of which the snapshot of a store consists, beside its zip in the store's `directory`. */
+  /**
+   * The names of the files of which the snapshot of a store consists, beside its zip in the store's `directory`.
+   *
+   * @throws java.io.IOException if the zip isn't there, or isn't whole
+   */
   def filesOf(fs: FileSystem, directory: Path, snapshot: VersionFile): Seq[String] = {
     val list = File.createTempFile("binshift-files-of-", s"-${snapshot.name}")
-    try read(fs, new Path(directory, snapshot.name), list).toSeq.flatMap(_.immutableFiles).map(_.dfsFileName)
+    try read(fs, new Path(directory, snapshot.name), list)
+        .getOrElse(throw new ZipException(s"${snapshot.name} in $directory has no list of its files")).immutableFiles.map(
+          _.dfsFileName)
     finally list.delete(): Unit
   }
 
-  /** The files of the snapshot of a store that are not in the store's `directory`, be it the zip itself. */
+  /** The files of the snapshot of a store that are not in the store's `directory`, or are not whole, if it is the zip itself. */
   def absent(directory: Path, snapshot: VersionFile, hadoopConf: Configuration): Seq[String] = {
     val fs = directory.getFileSystem(hadoopConf)
-    try filesOf(fs, directory, snapshot).groupBy(folderOf).toSeq.flatMap { case (folder, wanted) =>
-        wanted.diff(namesIn(fs, new Path(directory, folder)))
-      }
-    catch { case _: FileNotFoundException => Seq(snapshot.name) }
+    val files =
+      try Some(filesOf(fs, directory, snapshot))
+      catch { case _: FileNotFoundException | _: EOFException | _: ZipException => None }
+    files.fold(Seq(snapshot.name))(_.groupBy(folderOf).toSeq.flatMap { case (folder, wanted) =>
+      wanted.diff(namesIn(fs, new Path(directory, folder)))
+    })
   }
 
   /** The folders in a store's directory that have files of snapshots. */

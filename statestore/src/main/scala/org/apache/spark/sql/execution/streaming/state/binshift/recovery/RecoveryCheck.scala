@@ -163,10 +163,10 @@ private[recovery] final class CommittedFiles(
     snapshots.newest(version)
   }
 
-  /** The newest of these that has all of its files. Makes a few requests for each snapshot that it looks at. */
-  def newestWhole(version: Long): Option[Long] = {
+  /** The newest of these that has all of its files, according to `isWhole`. */
+  def newestWhole(version: Long)(isWhole: VersionFile => Boolean): Option[Long] = {
     know(version)
-    snapshots.newestWhole(version)(lackingOf(_).isEmpty)
+    snapshots.newestWhole(version)(file(_, VersionFile.Snapshot).exists(isWhole))
   }
 
   /**

@@ -4,6 +4,7 @@ import scala.collection.mutable
 
 import org.apache.hadoop.conf.Configuration
 
+import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.{LineageItem, RocksDBConf, StateStoreId}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{Lineage, SnapshotList, VersionFile}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRouting, Owners}
@@ -23,10 +24,12 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRou
  * @param partition the store's partition
  * @param files     reads the files and ids that this needs
  */
-private[sql] final class RetainedVersions(partition: Int, files: RetainedVersions.Files) {
+private[sql] final class RetainedVersions(partition: Int, files: RetainedVersions.Files) extends Logging {
   /** The bins that left at each epoch and whose recovery read files of this store at the last look. */
   private val departed = mutable.Map.empty[Long, Set[Int]]
   private val lineages = mutable.Map.empty[Int, Lineage]
+  /** Snapshots that lacked files when they were looked at, by partition. They are not looked at again. */
+  private val damaged = mutable.Set.empty[(Int, VersionFile)]
   /** The versions that were loaded since the last look, with their ids, so that no changelog has to be read for them. */
   private val loaded = mutable.TreeMap.empty[Long, Option[String]]
 
@@ -54,7 +57,8 @@ private[sql] final class RetainedVersions(partition: Int, files: RetainedVersion
         newest <- own.newest(last)
         oldest = (asWell ++ Seq(newest - retain + 1)).min
         first <- listed.filterNot(isSpared).map(_.version).minOption if own.newest(oldest).exists(first < _)
-        base <- own.newestWhole(oldest)(isWhole) if first < base
+        _ = damaged.filterInPlace { case (_, snapshot) => snapshot.version >= first }
+        base <- own.newestWhole(oldest)(v => isWhole(partition, snapshotOf(v))) if first < base
       } yield {
         // To read a changelog, one needs the snapshot before it, which says which column families the store had.
         val others = neededByOthers(listed, oldest, last, isSpared).map(needed => own.newest(needed).getOrElse(needed))
@@ -105,7 +109,7 @@ private[sql] final class RetainedVersions(partition: Int, files: RetainedVersion
       val snapshots = mutable.Map.empty[Int, CommittedFiles]
       def newest(of: Int, version: Long) = snapshots.getOrElseUpdate(of,
         new CommittedFiles(of, if (of == partition) listed else files.list(of), lineageOf(of), files, owners, last)).newestWhole(
-        version)
+        version)(isWhole(of, _))
       var oldest = Option.empty[Long]
       for {
         (epoch, bins) <- departed.toSeq.sortBy(_._1)
@@ -130,9 +134,20 @@ private[sql] final class RetainedVersions(partition: Int, files: RetainedVersion
     taken.lastOption.map(_._1)
   }
 
-  /** Makes a few requests. */
-  private def isWhole(snapshot: Long): Boolean = files.absent(partition,
-    VersionFile(snapshot, lineageOf(partition).flatMap(_.id(snapshot)), VersionFile.Snapshot, isChecksum = false)).isEmpty
+  private def snapshotOf(version: Long): VersionFile =
+    VersionFile(version, lineageOf(partition).flatMap(_.id(version)), VersionFile.Snapshot, isChecksum = false)
+
+  /** Makes a few requests if the snapshot of a partition was whole at the last look. */
+  private def isWhole(of: Int, snapshot: VersionFile): Boolean = !damaged((of, snapshot)) && {
+    val absent = files.absent(of, snapshot)
+    if (absent.nonEmpty) {
+      damaged += of -> snapshot
+      logWarning(
+        s"the snapshot ${snapshot.name} of partition $of lacks ${absent.head}, and maybe more; cleanups keep what is needed " +
+          "without it; run `binshift fsck`")
+    }
+    absent.isEmpty
+  }
 
   private def lineageOf(of: Int): Option[Lineage] =
     Option.when(files.hasIds)(lineages.getOrElseUpdate(of, new Lineage(files.lineage(of, _, _))))

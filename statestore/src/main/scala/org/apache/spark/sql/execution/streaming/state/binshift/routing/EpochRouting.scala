@@ -171,9 +171,8 @@ private[sql] final class EpochRouting(
 
   /** Doesn't remember that an entry is missing, because it may appear later. */
   private def entry(name: EntryName): Option[RoutingEntry] = Option(entries.get(name)).orElse {
-    val found = log.read(name)
-    // Entries of older versions are also asked for by their epochs.
-    found.foreach(entries.put(name, _))
+    // Several tasks may ask at once. Entries of older versions are also asked for by their epochs.
+    val found = Option(entries.computeIfAbsent(name, log.read(_).orNull))
     if (entries.size > EpochRouting.MaxEntries) {
       entries.keySet.asScala.toSeq.sortBy(_.epoch).dropRight(EpochRouting.MaxEntries).foreach(n => entries.remove(n))
     }
