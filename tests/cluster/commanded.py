@@ -56,6 +56,8 @@ class Commands:
         """Waits for a number of executors, and returns their ids."""
         status = self.spark.sparkContext._jsc.sc().getExecutorMemoryStatus
         assert until(lambda: status().size() == count + 1), f"{status().size() - 1} executors, not {count}"
+        # Spark's scheduler may hear of the last one a little later. Those that get no tasks aren't placed.
+        until(lambda: len(self.executors()) == count, 3.0)
         return self.executors()
 
     def executors(self) -> list[str]:

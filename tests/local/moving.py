@@ -122,9 +122,11 @@ def move_bins(run: ComposedRun, rng: random.Random) -> None:
     """Unless a migration is under way, moves bins at random to one to five partitions; some may get none."""
     controller = run.attach()
     if controller.migration() is None:
-        bins, partitions = controller.routing().bins, rng.randint(1, 5)
-        owners = tuple(rng.randrange(partitions) for _ in range(bins))
-        plan = controller.plan(RoutingTable(partitions, owners), strategy=AllAtOnce())
+        table = target = controller.routing()
+        while (target.partitions, target.assignment) == (table.partitions, table.assignment):
+            partitions = rng.randint(1, 5)
+            target = RoutingTable(partitions, tuple(rng.randrange(partitions) for _ in range(table.bins)))
+        plan = controller.plan(target, strategy=AllAtOnce())
         controller.submit(plan, prepare=False)
 
 

@@ -3,6 +3,8 @@
 import json
 import shutil
 import zlib
+from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -221,6 +223,11 @@ def test_entries_that_a_recovery_may_need_stay_whatever_their_number(stream, sna
     goes_on(run)
 
 
+def empty_snapshot(path: Path) -> None:
+    with ZipFile(path, "w") as archive:
+        archive.writestr("metadata", 'v1\n{"sstFiles":[],"numKeys":0}')
+
+
 def test_a_snapshot_of_an_attempt_that_was_not_committed_ends_no_dependence(stream):
     with Fault("snapshot.upload", "throw", always=True):
         run = turned(stream, conf=IDS | ONE_EPOCH | {MIN_DELTAS: "1000"})
@@ -233,11 +240,11 @@ def test_a_snapshot_of_an_attempt_that_was_not_committed_ends_no_dependence(stre
     # All changes of the bins that have left are needed, from the beginning.
     assert needed(run, 7, ids=True) == [1, 1]
     for partition in (0, 1):
-        (state / f"0/{partition}/5_of-another-attempt.zip").touch()
+        empty_snapshot(state / f"0/{partition}/5_of-another-attempt.zip")
     assert needed(run, 7, ids=True) == [1, 1]
     for partition in (0, 1):
         changelog = next((state / f"0/{partition}").glob("5_*.changelog"))
-        (state / f"0/{partition}/{changelog.stem}.zip").touch()
+        empty_snapshot(state / f"0/{partition}/{changelog.stem}.zip")
     assert needed(run, 4, ids=True) == [1, 1]
     assert needed(run, 7, ids=True) == [-1, -1]
     # When the snapshots count, Spark has purged their ids from its log; later changelogs have the ids, too.
@@ -349,7 +356,7 @@ def test_entries_from_before_the_oldest_file_are_not_read(stream):
     for partition in (0, 1):
         for version in range(1, newest):
             (state / f"0/{partition}/{version}.changelog").unlink()
-        (state / f"0/{partition}/{newest}.zip").touch()
+        empty_snapshot(state / f"0/{partition}/{newest}.zip")
     lose(entries(run.checkpoint)[0])
     assert [one.oldest(7) for one in anew] == [newest, newest]
     assert [one.oldest(7) for one in lasting] == [newest, newest]
@@ -367,7 +374,7 @@ def test_versions_are_kept_for_a_partition_that_has_no_directory_yet_and_not_for
     shutil.rmtree(state / "0/1")
     assert retained(run, 0).oldest(3) == 1
     # The partition that owns all bins again has a snapshot of them.
-    (state / "0/0/7.zip").touch()
+    empty_snapshot(state / "0/0/7.zip")
     assert retained(run, 0).oldest(7) == -1
 
 
@@ -379,13 +386,13 @@ def test_a_snapshot_of_an_attempt_that_was_not_committed_is_no_base_of_what_othe
     def upload(version):
         for folder in (state / "0/0", state / "0/1"):
             (changelog,) = folder.glob(f"{version}_*.changelog")
-            changelog.with_suffix(".zip").touch()
+            empty_snapshot(changelog.with_suffix(".zip"))
 
     upload(1)
     assert needed(run, 4, ids=True) == [1, 1]
     # Spark would use it to make version 2.
     for partition in (0, 1):
-        (state / f"0/{partition}/2_of-another-attempt.zip").touch()
+        empty_snapshot(state / f"0/{partition}/2_of-another-attempt.zip")
     assert needed(run, 4, ids=True) == [1, 1]
     upload(2)
     assert needed(run, 4, ids=True) == [2, 2]

@@ -61,10 +61,16 @@ class Plans(Part):
             return
         opened = {b.name for a, b in pairwise(chain) if a.owners == b.owners and a.partitions < b.partitions}
         passed = [t for t in chain if t.name not in opened]
-        back = passed[-2::-1] or passed
+        back = passed[-2::-1] or self._began(migration.removesuffix(ROLLBACK)) or passed
         wanted = back[index] if index < len(back) else None
         if wanted is None or (table.partitions, table.owners) != (wanted.partitions, wanted.owners):
             raise WrongError(f"step {index} of {migration} does not lead back the way that its migration came")
+
+    def _began(self, migration: str) -> list[Table]:
+        """The table with which a migration began, even if the query was wound back to before that."""
+        steps = [t for t in self.h.tables.values() if t.step is not None and t.step[0] == migration]
+        began = self._before(min(steps, key=lambda t: t.epoch)) if steps else None
+        return [] if began is None else [began]
 
     def _before(self, table: Table) -> Table | None:
         return None if table.previous is None else self.h.tables.get(table.previous)
