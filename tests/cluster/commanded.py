@@ -45,7 +45,7 @@ class Commands:
         query = QUERIES[name].build if name else self.query
         mode = QUERIES[name].mode if name else spark.conf.get("spark.binshift.tests.mode", "update")
         self.run = self.kind(spark, root, query, mode, provider)
-        self.run.outputs = Outputs(root / "outputs")
+        self.run.outputs = Outputs(root / spark.conf.get("spark.binshift.tests.outputs", "outputs"))
         # The URI stays a string: a Path would turn its two slashes into one.
         self.run.checkpoint = checkpoint or self.run.checkpoint  # type: ignore[assignment]
         self.epoch = len(list(self.run.input.glob("*.json")))
@@ -87,6 +87,12 @@ class Commands:
         for _ in range(count):
             self.run.run(self.epoch)
             self.epoch += 1
+        return self.epoch
+
+    def follow(self) -> int:
+        """Waits until the input that another driver has fed is processed; returns the number of all epochs."""
+        self.run.query.processAllAvailable()
+        self.epoch = len(list(self.run.input.glob("*.json")))
         return self.epoch
 
     def runs(self, count: int) -> None:

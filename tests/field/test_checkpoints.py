@@ -20,6 +20,12 @@ pytestmark = [pytest.mark.field, pytest.mark.timeout(3600)]
 
 FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+#: Old versions are deleted as soon as they may be.
+EAGER = {
+    "spark.sql.streaming.minBatchesToRetain": "2",
+    "spark.sql.streaming.stateStore.minDeltasForSnapshot": "2",
+    "spark.sql.streaming.ratioExtraSpaceAllowedInCheckpoint": "0.0",
+}
 HALTING = {MANAGER: "binshift.tests.HaltingCheckpointFileManager"}
 #: Writes a file by one request, which it can abort, instead of by a rename.
 ABORTABLE = {MANAGER: "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"}
@@ -90,6 +96,37 @@ def test_a_query_goes_on_from_a_fork_of_a_savepoint(driver, place, form):
     query("epochs", 1)
     query.assert_exact(2)
     query.end()
+
+
+@pytest.mark.parametrize("form", ["1", "2"])
+def test_a_fork_and_its_source_rescale_and_clean_up_and_do_not_notice_each_other(driver, place, form):
+    if not place.has_commands:
+        pytest.skip("commands don't read this file system without the library of a Hadoop installation")
+    checkpoint, target = f"{place.root}/source-{form}", f"{place.root}/fork-{form}"
+    conf = {FORMAT: form, **EAGER}
+    source = begun(driver(checkpoint, **conf), 4, 8, is_prepared=False)
+    source("epochs", 3)
+    first = place.binshift("fork", checkpoint, target, "--json")["epoch"] + 1
+    source("finish")
+    fork = driver(target, **conf, **{"spark.binshift.tests.outputs": "fork"})
+    for query, other, partitions in (
+        (source, fork, 2),
+        (fork, source, 5),
+        (source, fork, 5),
+        (fork, source, 1),
+    ):
+        query("follow")
+        query("rescale", partitions, 16, partitions % 2 == 0)
+        query("finish")
+        query("epochs", 2)
+        assert other("follow") == query("follow")
+    assert source("follow") > first + 20
+    source.assert_exact(5)
+    fork.assert_exact(1, first, "fork")
+    source.end()
+    fork.end()
+    for uri in (checkpoint, target):
+        assert [f for f in place.binshift("fsck", uri, "--json") if f["severity"] == "damage"] == []
 
 
 @pytest.mark.parametrize("form", ["1", "2"])
