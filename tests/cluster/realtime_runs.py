@@ -13,6 +13,18 @@ from typing import Any
 from cluster.commands import Driver
 
 Lines = list[str]
+#: The rescale to 4 partitions is asked for in epoch 2. Its step is prepared while epoch 3 is planned, for
+#: epoch 4. An epoch is logged when it ends.
+INSTANTS_OF_A_STEP = [
+    "before:/binshift/routing/4-*",
+    "after:/binshift/routing/4-*",
+    "after:/state/0/3/5_*.zip",
+    "before:/state/0/0/5_*.changelog",
+    "before:/offsets/4",
+    "after:/offsets/4",
+    "before:/commits/4",
+    "after:/commits/4",
+]
 
 
 def expected(operator: str, fed: list[list[Any]]) -> tuple[Lines, list[list[Any]]]:

@@ -3,7 +3,7 @@
 import pytest
 
 from cluster.frozen import Drivers, drivers_of_a_query
-from cluster.realtime_runs import SCRIPT, assert_exact
+from cluster.realtime_runs import INSTANTS_OF_A_STEP, SCRIPT, assert_exact
 
 pytestmark = [
     pytest.mark.long,
@@ -23,22 +23,11 @@ def drivers(tmp_path, jvm_jar):
         yield started
 
 
-#: The table of epoch 4 has 4 partitions, and is written as epoch 3 is planned. An epoch is logged when it ends.
-INSTANTS = [
-    "before:/binshift/routing/4-*",
-    "after:/binshift/routing/4-*",
-    "after:/state/0/3/5_*.zip",
-    "before:/state/0/0/5_*.changelog",
-    "before:/offsets/4",
-    "after:/offsets/4",
-    "before:/commits/4",
-    "after:/commits/4",
-]
 ALWAYS = ("after:/offsets/4", "before:/commits/4")
 
 
 @pytest.mark.parametrize(
-    "instant", [pytest.param(i, marks=[] if i in ALWAYS else pytest.mark.matrix) for i in INSTANTS]
+    "instant", [pytest.param(i, marks=[] if i in ALWAYS else pytest.mark.matrix) for i in INSTANTS_OF_A_STEP]
 )
 def test_a_driver_that_is_replaced_at_any_instant_of_a_step_changes_nothing(drivers, instant):
     first = drivers.start(instant)

@@ -16,7 +16,7 @@ import pytest
 
 from cluster.commands import DriverEndedError
 from cluster.realtime import fed
-from cluster.realtime_runs import HALTING, Two, assert_exact, expected, report_of
+from cluster.realtime_runs import HALTING, INSTANTS_OF_A_STEP, Two, assert_exact, expected, report_of
 
 pytestmark = [
     pytest.mark.needs_spark("4.3", reason="real-time mode runs stateful queries"),
@@ -71,18 +71,7 @@ def test_the_second_format_of_the_offset_log_says_what_held(drive, tmp_path):
     assert report["offsets"][0] == report["offsets"][-1] == "2"
 
 
-#: The rescale is asked for in epoch 2. Its step is prepared while epoch 3 is planned, for epoch 4.
-INSTANTS = [
-    "after:/binshift/plans/*.json",
-    "before:/binshift/routing/4-*",
-    "after:/binshift/routing/4-*",
-    "after:/state/0/3/5_*.zip",
-    "before:/state/0/0/5_*.changelog",
-    "before:/offsets/4",
-    "after:/offsets/4",
-    "before:/commits/4",
-    "after:/commits/4",
-]
+INSTANTS = ["after:/binshift/plans/*.json", *INSTANTS_OF_A_STEP]
 
 
 @pytest.mark.parametrize(

@@ -15,17 +15,12 @@ from cluster.commands import Driver, DriverEndedError
 from cluster.standalone import Standalone
 from field.places import Place
 from harness import STOCK
+from local.settings import EAGER
 
 pytestmark = [pytest.mark.field, pytest.mark.timeout(3600)]
 
 FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
-#: Old versions are deleted as soon as they may be.
-EAGER = {
-    "spark.sql.streaming.minBatchesToRetain": "2",
-    "spark.sql.streaming.stateStore.minDeltasForSnapshot": "2",
-    "spark.sql.streaming.ratioExtraSpaceAllowedInCheckpoint": "0.0",
-}
 HALTING = {MANAGER: "binshift.tests.HaltingCheckpointFileManager"}
 #: Writes a file by one request, which it can abort, instead of by a rename.
 ABORTABLE = {MANAGER: "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"}

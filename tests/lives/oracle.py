@@ -67,7 +67,7 @@ class Oracles:
             run.feed(input_of(life, epoch, variants[epoch]))
             run.query.processAllAvailable()
         run.stop()
-        counts = [rows_of(run, epoch) for epoch in range(EPOCHS)]
+        counts = [rows_of(operators_of(run, epoch)) for epoch in range(EPOCHS)]
         unfinished = folder / "unfinished"
         unfinished.write_bytes(pickle.dumps((run.outputs, counts)))
         unfinished.rename(folder / "results")
@@ -111,22 +111,14 @@ def state_of(run: StreamRun, life: Life, epoch: int) -> list[list[str]]:
     return run.states([{**o, "batchId": str(epoch)} for o in QUERIES[life.operator].state])
 
 
-def rows_of(run: StreamRun, epoch: int) -> list[int] | None:
-    """How many rows each operator has after an epoch, by Spark's progress.
-
-    `None` if the query ends before it tells.
-    """
-    told = _operators(run, epoch)
-    return None if told is None else [op["numRowsTotal"] for op in told]
+def rows_of(operators: list[dict[str, Any]] | None) -> list[int] | None:
+    """How many rows each operator has, by its progress."""
+    return None if operators is None else [op["numRowsTotal"] for op in operators]
 
 
-def metrics_of(run: StreamRun, epoch: int, *names: str) -> int | None:
-    """The sum of some metrics of all operators, like `rows_of`."""
-    told = _operators(run, epoch)
-    return None if told is None else sum(op["customMetrics"].get(name, 0) for op in told for name in names)
+def operators_of(run: StreamRun, epoch: int) -> list[dict[str, Any]] | None:
+    """Spark's progress of each operator in an epoch; `None` if the query ends before it tells."""
 
-
-def _operators(run: StreamRun, epoch: int) -> list[dict[str, Any]] | None:
     def reports() -> list[Any]:
         # Reports of the idle query have the same number, and have no rows.
         told = [p for p in run.query._jsq.recentProgress() if p.batchId() == epoch]

@@ -40,7 +40,7 @@ from lives.life import (
     Save,
     TakeOver,
 )
-from lives.oracle import Oracles, Variants, input_of, metrics_of, rows_of, state_of
+from lives.oracle import Oracles, Variants, input_of, operators_of, rows_of, state_of
 from local.queries import QUERIES
 from traces.by_hand import wound_back
 from traces.checker import RejectedError, Verdict, check
@@ -113,7 +113,7 @@ class _Player:
         #: The epochs of savepoints, with their names and the input that they had.
         self.saved: dict[int, tuple[str, Variants]] = {}
         self.compared: dict[int, list[Any]] = {}
-        #: Whether bins were missing in an epoch.
+        #: Whether bins were missing in an epoch, or arrived only in the course of it.
         self.behind: dict[int, bool] = {}
         self.uncounted = 0
         self.tasks = spark._jvm.binshift.tests.TestTasks
@@ -229,12 +229,6 @@ class _Player:
             (e.get("step") or {}).get("strategy") == "on-demand" and e["epoch"] <= epoch for e in entries
         )
 
-    def _note_bins(self, epoch: int) -> None:
-        """Notes whether bins were missing in an epoch, or arrived only in the course of it."""
-        found = metrics_of(self.run, epoch, "binshiftBinsAwaited", "binshiftBinsAdopted")
-        if found is not None:
-            self.behind[epoch] = found > 0
-
     def end(self) -> None:
         self.faults.disarm()
         with contextlib.suppress(Exception):
@@ -280,8 +274,11 @@ class _Player:
         A run may not know at first how many rows a long replay of changelogs has added.
         """
         self.uncounted -= 1
-        found = rows_of(self.run, epoch)
-        self._note_bins(epoch)
+        operators = operators_of(self.run, epoch)
+        if operators is not None:
+            coming = ("binshiftBinsAwaited", "binshiftBinsAdopted")
+            self.behind[epoch] = any(op["customMetrics"].get(m) for op in operators for m in coming)
+        found = rows_of(operators)
         if not found or "no-row-count" in self.life.settings:
             return
         expected = self.oracles.rows(self.life, self.variants)[epoch]

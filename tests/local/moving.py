@@ -123,7 +123,7 @@ def move_bins(run: ComposedRun, rng: random.Random) -> None:
     controller = run.attach()
     if controller.migration() is None:
         table = target = controller.routing()
-        while (target.partitions, target.assignment) == (table.partitions, table.assignment):
+        while target == table:
             partitions = rng.randint(1, 5)
             target = RoutingTable(partitions, tuple(rng.randrange(partitions) for _ in range(table.bins)))
         plan = controller.plan(target, strategy=AllAtOnce())

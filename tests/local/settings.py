@@ -23,6 +23,12 @@ NO_CHANGELOG = {CHANGELOG_KEY: "false"}
 MIN_DELTAS = STORE + "minDeltasForSnapshot"
 #: Frequent snapshots, so that versions are read from snapshots alone and from snapshots with changelogs.
 SNAPSHOTS = {MIN_DELTAS: "2"}
+#: Old versions are deleted as soon as they may be.
+EAGER = {
+    **SNAPSHOTS,
+    "spark.sql.streaming.minBatchesToRetain": "2",
+    "spark.sql.streaming.ratioExtraSpaceAllowedInCheckpoint": "0.0",
+}
 JOIN_3 = {"spark.sql.streaming.join.stateFormatVersion": "3"}
 JOIN_4 = {"spark.sql.streaming.join.stateFormatVersion": "4"}
 #: Spark 4.2 has this format for its own tests only.

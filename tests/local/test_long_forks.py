@@ -14,15 +14,10 @@ from binshift.inspect.tools.fsck import Severity, fsck
 from binshift.session import PROVIDER
 from harness import STOCK, StreamRun, end_maintenance, until
 from local.inspected import differences
-from local.settings import IDS, MIN_DELTAS, new
+from local.settings import EAGER, IDS, STORE, new
 
-#: Old versions are deleted as soon as they may be.
-EAGER = {
-    MIN_DELTAS: "2",
-    "spark.sql.streaming.minBatchesToRetain": "2",
-    "spark.sql.streaming.ratioExtraSpaceAllowedInCheckpoint": "0.0",
-    "spark.sql.streaming.stateStore.maintenanceInterval": "300ms",
-}
+#: Old versions are deleted as soon as they may be, and often.
+CONF = EAGER | {STORE + "maintenanceInterval": "300ms"}
 BEFORE, FORKED = 6, 50
 
 
@@ -51,12 +46,12 @@ def has_none_of(checkpoint: Path, files: set[Path]) -> bool:
 @pytest.mark.parametrize("name", ["count", pytest.param("join-full", marks=pytest.mark.matrix)])
 def test_a_fork_and_its_source_are_exact_for_fifty_epochs(stream, name, conf):
     rng = random.Random(name)
-    run = new(stream, name, PROVIDER, conf | EAGER).start()
+    run = new(stream, name, PROVIDER, conf | CONF).start()
     run.run(*range(3), n=12)
     # It is forked in the middle of a migration.
     run.attach().rescale(4, strategy=Batched(20), prepare=False)
     run.run(*range(3, BEFORE), n=12)
-    fork = new(stream, name, PROVIDER, conf | EAGER, "fork")
+    fork = new(stream, name, PROVIDER, conf | CONF, "fork")
     fork.input = run.input
     linked = savepoints.fork(run.checkpoint, fork.checkpoint)
     shared = files_of_versions(fork.checkpoint)

@@ -13,7 +13,7 @@ import binshift.inspect
 from binshift import AllAtOnce
 from binshift.inspect.tools.fsck import Severity, fsck
 from harness import Fault, StreamRun, end_maintenance, until
-from local.migrations import shifted, snapshots
+from local.migrations import files_of, shifted, snapshots
 from local.queries import count_by_key, counted, counted_at_once
 from local.settings import IDS, MIN_DELTAS, ONE_EPOCH
 
@@ -116,7 +116,7 @@ def test_a_cleanup_keeps_an_older_snapshot_if_the_oldest_that_it_needs_is_damage
     epochs = iter(range(1000))
 
     def files(version: int) -> set[str]:
-        return set(re.findall(r"[0-9]+-[-0-9a-f]+\.sst", metadata(folder / f"{version}.zip")))
+        return files_of(folder / f"{version}.zip")
 
     def replaced() -> dict[int, set[str]]:
         """The files of snapshots that no other one has, because they were compacted at once."""

@@ -37,15 +37,8 @@ from binshift.session import PROVIDER
 from harness import STOCK, Fault, StreamRun, end_maintenance, rows, until
 from local.migrations import finish
 from local.queries import BOTH_SIDES, QUERIES, count_by_key, interval_join, plain_join, session_of_fixed_gap
-from local.settings import IDS, JOIN_3, MIN_DELTAS, ONE_EPOCH, OPERATORS, new
+from local.settings import EAGER, IDS, JOIN_3, ONE_EPOCH, OPERATORS, new
 from mortal import changes_of, is_killed
-
-#: Old versions are deleted as soon as they may be.
-EAGER = {
-    MIN_DELTAS: "2",
-    "spark.sql.streaming.minBatchesToRetain": "2",
-    "spark.sql.streaming.ratioExtraSpaceAllowedInCheckpoint": "0.0",
-}
 
 
 def forked(stream: Callable[..., StreamRun], run: StreamRun, savepoint: str | None) -> StreamRun:
@@ -351,9 +344,7 @@ def test_a_query_on_half_a_fork_does_not_run_until_it_was_forked_again(stream, c
         assert is_killed(make, last if change < 0 else change)
         # Spark itself refuses some.
         why = ".*" if change in (12, 30) else "is a copy of a checkpoint that is not finished"
-        with pytest.raises(Exception, match=why):
-            fork.start().query.processAllAvailable()
-        assert fork.outputs == {}
+        assert_refused(fork, why)
         make()
         fork.start()
         fork.query.processAllAvailable()
@@ -371,22 +362,30 @@ def test_a_query_without_state_does_not_run_on_half_a_fork_either(stream):
     make = partial(savepoints.fork, run.checkpoint, fork.checkpoint, savepoint="kept", drop_operators=[0])
     last = changes_of(make) - 1
 
-    def has_no_commits(change: int) -> bool:
+    def cut_short(change: int) -> None:
         shutil.rmtree(fork.checkpoint)
         assert is_killed(make, change)
+
+    def has_no_commits(change: int) -> bool:
+        cut_short(change)
         return not list(fork.checkpoint.glob("commits/[0-9]*"))
 
     # Without the log of commits, Spark itself may refuse it. At last, only one deletion is missing.
     for change in (next(filter(has_no_commits, reversed(range(last)))), last):
-        has_no_commits(change)
+        cut_short(change)
         why = "is a copy of a checkpoint that is not finished" + "|metadata file is missing" * (change < last)
-        with pytest.raises(Exception, match=why):
-            fork.start().query.processAllAvailable()
-        assert fork.outputs == {}
+        assert_refused(fork, why)
     make()
     fork.start()
     fork.query.processAllAvailable()
     assert list(fork.outputs) == [3]
+
+
+def assert_refused(fork: StreamRun, why: str) -> None:
+    """The query on a fork fails for this reason, and gives nothing."""
+    with pytest.raises(Exception, match=why):
+        fork.start().query.processAllAvailable()
+    assert fork.outputs == {}
 
 
 def test_a_savepoint_that_is_dropped_while_it_is_made_fails(stream):

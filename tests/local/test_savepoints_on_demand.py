@@ -9,15 +9,10 @@ from binshift.session import PROVIDER
 from harness import end_maintenance
 from local.inspected import differences
 from local.migrations import SHIP, submit_shift
-from local.settings import IDS, MIN_DELTAS, OPERATORS, new
+from local.settings import EAGER, IDS, OPERATORS, new
 
-#: Old versions are deleted as soon as they may be, and nothing comes that is not asked for.
-SETTINGS = {
-    MIN_DELTAS: "2",
-    "spark.sql.streaming.minBatchesToRetain": "2",
-    "spark.sql.streaming.ratioExtraSpaceAllowedInCheckpoint": "0.0",
-    SHIP + "maxBytesPerSecond": "1",
-}
+#: Nothing comes that is not asked for.
+SETTINGS = EAGER | {SHIP + "maxBytesPerSecond": "1"}
 
 
 @pytest.mark.parametrize(
