@@ -71,10 +71,10 @@ PARTS = (
     ),
     Part(
         name="hdfs",
-        tests=(_CHECKPOINTS, _CLAIMS, "-k", _HDFS_ONLY),
-        tries="the same on one executor, with the file manager that renames; `fsck` and other commands "
-        "on a copy",
+        tests=(_CHECKPOINTS, _CLAIMS, "tests/field/test_hdfs.py", "-k", _HDFS_ONLY),
+        tries="the same on one executor, with the file manager that renames",
         artifacts=(("hdfs", "hadoop-client-minicluster"),),
+        packages=("hdfs-native",),
     ),
     Part(
         name="load",

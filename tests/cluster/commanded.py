@@ -160,13 +160,6 @@ class Commands:
         """The ports on which the driver and its executors listen."""
         return sum(len(listening(pid)) for pid in spark_processes(self.spark.sparkContext.applicationId))
 
-    def copy_checkpoint(self, to: str) -> None:
-        """Copies the checkpoint to a local directory, as one does with Hadoop's commands."""
-        hadoop = self.spark._jvm.org.apache.hadoop.fs.Path
-        source = hadoop(str(self.run.checkpoint))
-        system = source.getFileSystem(self.spark.sparkContext._jsc.hadoopConfiguration())
-        system.copyToLocalFile(False, source, hadoop(to), True)
-
     def report(self) -> dict[str, Any]:
         epochs = [p for p in self.run.query.recentProgress if "addBatch" in p.durationMs]
         metrics = [op.customMetrics for p in epochs for op in p.stateOperators]

@@ -29,8 +29,6 @@ class Place:
         The environment of the command line.
     jars : tuple of Path
         Jars for Spark.
-    has_commands : bool
-        True if the command line can read it.
     prefix : tuple of str
         What commands begin with, such as one that runs them on another host.
     """
@@ -39,7 +37,6 @@ class Place:
     settings: dict[str, str] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
     jars: tuple[Path, ...] = ()
-    has_commands: bool = True
     prefix: tuple[str, ...] = ()
 
     def conf(self, jvm_jar: Path) -> dict[str, str]:
@@ -86,4 +83,4 @@ def s3_place(endpoint: str) -> Place:
 
 def hdfs_place(uri: str) -> Place:
     """HDFS, which Spark reaches by Hadoop's client; pyspark contains it."""
-    return Place(root=f"{uri}/states", has_commands=False)
+    return Place(root=f"{uri}/states")

@@ -74,8 +74,6 @@ def goes_on(query: Driver, partitions: int) -> list[int]:
 
 @pytest.mark.parametrize("form", ["1", "2"])
 def test_a_query_goes_on_from_a_fork_of_a_savepoint(driver, place, form):
-    if not place.has_commands:
-        pytest.skip("commands don't read this file system without the library of a Hadoop installation")
     checkpoint, fork, ids = f"{place.root}/saved-{form}", f"{place.root}/forked-{form}", {FORMAT: form}
     query = driver(checkpoint, **ids)
     query("epochs", 3)
@@ -95,8 +93,6 @@ def test_a_query_goes_on_from_a_fork_of_a_savepoint(driver, place, form):
 
 @pytest.mark.parametrize("form", ["1", "2"])
 def test_a_fork_and_its_source_rescale_and_clean_up_and_do_not_notice_each_other(driver, place, form):
-    if not place.has_commands:
-        pytest.skip("commands don't read this file system without the library of a Hadoop installation")
     checkpoint, target = f"{place.root}/source-{form}", f"{place.root}/fork-{form}"
     conf = {FORMAT: form, **EAGER}
     source = begun(driver(checkpoint, **conf), 4, 8, is_prepared=False)
@@ -136,18 +132,8 @@ def test_a_query_is_rescaled_stopped_and_started_and_its_checkpoint_is_looked_in
     query = driver(checkpoint, **ids)
     query("epochs", 2)
     query.assert_exact(3)
-    if place.has_commands:
-        looked_into = {checkpoint, checkpoint.replace("s3a:", "s3:")}
-    else:
-        # Without the library of a Hadoop installation, commands say what to do, and they can read a copy.
-        refused = place.run("status", checkpoint)
-        assert refused.returncode == 3, refused.stderr
-        assert "libhdfs" in refused.stderr
-        assert "hdfs dfs -get" in refused.stderr
-        query("copy_checkpoint", str(tmp_path / "copy"))
-        looked_into = {str(tmp_path / "copy")}
     query.end()
-    for uri in looked_into:
+    for uri in {checkpoint, checkpoint.replace("s3a:", "s3:")}:
         assert place.binshift("status", uri, "--json")["routing"]["partitions"] == 3
         stats = place.binshift("state", "stats", uri, "--json")
         assert {row["partition"] for row in stats} == {0, 1, 2}

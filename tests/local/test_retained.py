@@ -146,6 +146,19 @@ def test_a_cleanup_keeps_an_older_snapshot_if_the_oldest_that_it_needs_is_damage
         assert until(lambda: cleaned.count >= 4)
         ended(run)
     assert versions(run, 0, "zip")[0] == before
+    # When it isn't needed any more, it goes like the others, and so do its files.
+    run.spark.conf.set(MIN_DELTAS, "1")
+    run.spark.conf.set(RETAIN, "2")
+    run.start()
+
+    def is_gone() -> bool:
+        run.run(next(epochs))
+        there = versions(run, 0, "zip")
+        used = set().union(*map(files, there))
+        return there[0] > damaged and {f.name for f in (folder / "SSTs").glob("*.sst")} <= used
+
+    assert until(is_gone)
+    ended(run)
     assert counted(run) == counted_at_once(run)
 
 

@@ -94,12 +94,13 @@ def test_no_uri_is_opened_or_refused_with_its_secrets():
     assert refused.value.__cause__ is None
 
 
-def test_who_lacks_the_library_of_hdfs_is_told_so_in_a_line(monkeypatch):
+def test_who_lacks_a_client_of_hdfs_is_told_so_in_a_line(monkeypatch):
     def fail(uri):
         raise OSError("Unable to load libjvm\ndlopen(/usr/lib/jvm/libjvm.so) failed\n" * 50)
 
+    monkeypatch.setattr("binshift.control.files.find_spec", lambda name: None)
     monkeypatch.setattr("binshift.control.files.fs", SimpleNamespace(FileSystem=SimpleNamespace(from_uri=fail)))
-    with pytest.raises(ConfigurationError, match=r"Unable to load libjvm.*libhdfs.*hdfs dfs -get") as refused:
+    with pytest.raises(ConfigurationError, match=r"Unable to load libjvm.*binshift\[hdfs\]") as refused:
         Files("hdfs://namenode:8020/orders")
     assert "dlopen" not in str(refused.value)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 
 from experiments.common import AIM, IDLE, Size, counting, paced
 from openloop.action import Action
-from openloop.experiment import Experiment, Figure, spread_if_any
+from openloop.experiment import Experiment, Figure, compared, spread_if_any
 from openloop.results import Record
 
 __all__ = ["savepoints"]
@@ -26,6 +27,13 @@ def savepoints(size: Size) -> Experiment:
             if action is not IDLE:
                 found += spread_if_any(
                     f"seconds until it is ready: {action.name}", [v["seconds"] for v in runs]
+                )
+                found += compared(
+                    f"longest epoch ÷ idle: {action.name}",
+                    records,
+                    itemgetter("longest_ms"),
+                    {"run": action.name},
+                    {"run": IDLE.name},
                 )
         return found
 

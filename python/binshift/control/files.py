@@ -7,6 +7,7 @@ import os
 import re
 from contextlib import AbstractContextManager
 from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,7 +15,7 @@ from pyarrow import fs
 
 from binshift.control.damage import damaged
 from binshift.control.failures import Reading, reaching
-from binshift.control.uris import for_pyarrow, is_uri, shown, within, without_secrets
+from binshift.control.uris import for_pyarrow, is_uri, place_and_path, shown, within, without_secrets
 from binshift.errors import ConfigurationError, StateFormatError
 
 __all__ = ["Files", "file_system_of"]
@@ -202,6 +203,13 @@ def file_system_of(uri: str) -> tuple[fs.FileSystem, str]:
     ConfigurationError
         If no file system is known for the URI.
     """
+    if _is_hdfs(uri) and find_spec("hdfs_native") is not None:
+        # pyarrow's own needs libhdfs, of a Hadoop installation.
+        from binshift.control.hdfs import HdfsHandler
+
+        place, path = place_and_path(uri)
+        with reaching("open", uri):
+            return fs.PyFileSystem(HdfsHandler(place)), path
     opened = for_pyarrow(uri)
     try:
         found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(opened)
@@ -229,11 +237,14 @@ def parse_json(data: bytes, what: str) -> Any:
         raise damaged(what, error) from error
 
 
+def _is_hdfs(uri: str) -> bool:
+    return re.match(r"(hdfs|viewfs):", uri) is not None
+
+
 def _advice(uri: str) -> str:
-    if not re.match(r"(hdfs|viewfs):", uri):
+    if not _is_hdfs(uri):
         return "give a path, or a URI of a file system that pyarrow supports"
     return (
-        "it reads HDFS by libhdfs, the native library of a Hadoop installation: set JAVA_HOME, HADOOP_HOME, "
-        "and CLASSPATH to what 'hadoop classpath --glob' prints, or give a copy that 'hdfs dfs -get' has made; "
-        "a query on HDFS is rescaled from its driver, by binshift.attach, without this"
+        "pip install 'binshift[hdfs]', or set JAVA_HOME, HADOOP_HOME, and CLASSPATH to what 'hadoop classpath "
+        "--glob' prints, for pyarrow's own client of HDFS"
     )

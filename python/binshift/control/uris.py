@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
-__all__ = ["for_pyarrow", "is_uri", "shown", "with_suffix", "within", "without_secrets"]
+__all__ = ["for_pyarrow", "is_uri", "place_and_path", "shown", "with_suffix", "within", "without_secrets"]
 
 _HIDDEN = "***"
 
@@ -35,6 +35,12 @@ def for_pyarrow(uri: str) -> str:
         return uri
     place, path, parameters = parts
     return re.sub(r"^s3[an]:", "s3:", place) + quote(path, safe=_OF_PATHS) + parameters
+
+
+def place_and_path(uri: str) -> tuple[str, str]:
+    """Parts scheme and authority from the path, which is taken literally. Parameters are left out."""
+    place, path, _ = _split_path(uri) or ("", uri, "")
+    return place, path
 
 
 def within(directory: str, name: str) -> str:

@@ -17,15 +17,26 @@ import org.apache.spark.sql.execution.streaming.state.{RocksDBCheckpointMetadata
 private[sql] object SnapshotList {
   private val Name = "metadata"
 
-  /** Copies the list to `to`, and reads it; `None` if the zip has none. */
-  def read(fs: FileSystem, zip: Path, to: File): Option[RocksDBCheckpointMetadata] = {
+  /**
+   * Copies the list to `to`, and reads it.
+   *
+   * @throws java.io.IOException if the zip isn't there, or isn't whole, as one that is empty or was cut short
+   */
+  def read(fs: FileSystem, zip: Path, to: File): RocksDBCheckpointMetadata = {
     val in = new ZipInputStream(fs.open(zip))
-    try Option.when(Iterator.continually(in.getNextEntry).takeWhile(_ != null).exists(_.getName == Name)) {
-        Files.copy(in, to.toPath, StandardCopyOption.REPLACE_EXISTING)
-        RocksDBCheckpointMetadata.readFromFile(to)
+    try {
+      if (!Iterator.continually(in.getNextEntry).takeWhile(_ != null).exists(_.getName == Name)) {
+        throw new ZipException(s"$zip has no list of its files")
       }
-    finally in.close()
+      Files.copy(in, to.toPath, StandardCopyOption.REPLACE_EXISTING)
+      RocksDBCheckpointMetadata.readFromFile(to)
+    } finally in.close()
   }
+
+  /** What `reading` reads of a snapshot; `None` if that isn't there, or isn't whole. */
+  def ifWhole[A](reading: => A): Option[A] =
+    try Some(reading)
+    catch { case _: FileNotFoundException | _: EOFException | _: ZipException => None }
 
   /**
    * The names of the files of which the snapshot of a store consists, beside its zip in the store's `directory`.
@@ -34,21 +45,17 @@ private[sql] object SnapshotList {
    */
   def filesOf(fs: FileSystem, directory: Path, snapshot: VersionFile): Seq[String] = {
     val list = File.createTempFile("binshift-files-of-", s"-${snapshot.name}")
-    try read(fs, new Path(directory, snapshot.name), list)
-        .getOrElse(throw new ZipException(s"${snapshot.name} in $directory has no list of its files")).immutableFiles.map(
-          _.dfsFileName)
+    try read(fs, new Path(directory, snapshot.name), list).immutableFiles.map(_.dfsFileName)
     finally list.delete(): Unit
   }
 
   /** The files of the snapshot of a store that are not in the store's `directory`, or are not whole, if it is the zip itself. */
   def absent(directory: Path, snapshot: VersionFile, hadoopConf: Configuration): Seq[String] = {
     val fs = directory.getFileSystem(hadoopConf)
-    val files =
-      try Some(filesOf(fs, directory, snapshot))
-      catch { case _: FileNotFoundException | _: EOFException | _: ZipException => None }
-    files.fold(Seq(snapshot.name))(_.groupBy(folderOf).toSeq.flatMap { case (folder, wanted) =>
-      wanted.diff(namesIn(fs, new Path(directory, folder)))
-    })
+    ifWhole(filesOf(fs, directory, snapshot)).fold(Seq(snapshot.name))(
+      _.groupBy(folderOf).toSeq.flatMap { case (folder, wanted) =>
+        wanted.diff(namesIn(fs, new Path(directory, folder)))
+      })
   }
 
   /** The folders in a store's directory that have files of snapshots. */

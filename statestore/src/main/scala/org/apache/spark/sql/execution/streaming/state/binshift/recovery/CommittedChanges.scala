@@ -1,6 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.recovery
 
-import java.io.{File, IOException}
+import java.io.File
 import java.util.UUID
 
 import scala.collection.mutable
@@ -112,8 +112,7 @@ private[binshift] final class CommittedChanges(
     val zip = new Path(root, VersionFile.name(snapshot, id(snapshot, snapshot), VersionFile.Snapshot))
     val list = new File(arguments.localRootDir.getParentFile, s"binshift-families-${UUID.randomUUID()}")
     try {
-      val info = SnapshotList.read(zip.getFileSystem(arguments.hadoopConf), zip, list).getOrElse(
-        throw new IOException(s"$zip has no list of its files"))
+      val info = SnapshotList.read(zip.getFileSystem(arguments.hadoopConf), zip, list)
       val isInternal = info.columnFamilyTypeMap.getOrElse(Map.empty[String, Any])
       info.columnFamilyMapping.getOrElse(Map.empty[String, Any]).map { case (name, number) =>
         val id = Some(number.toString.toShort)

@@ -61,7 +61,7 @@ private[binshift] trait OldVersions extends RocksDBFileManager with Logging {
    * before `bound`.
    */
   private def deleteBefore(bound: Long, listed: Seq[VersionFile], isSpared: Path => Boolean): Unit = {
-    // The lists of snapshots are read before anything is deleted, so that nothing is if one can't be read.
+    // The lists of snapshots are read before anything is deleted, so that nothing is if one that stays can't be read.
     val OldVersions.Parted(gone, kept, unused, used) =
       OldVersions.part(listed, bound, file => isSpared(new Path(directory, file.name)))(filesOf)
     if (Trace.isOn && gone.nonEmpty)
@@ -101,7 +101,7 @@ private[binshift] trait OldVersions extends RocksDBFileManager with Logging {
     val zip = new Path(directory, snapshot.name)
     val list = new File(scratch, s"files-of-${snapshot.name}")
     val files = known.orElse {
-      try SnapshotList.read(zip.getFileSystem(hadoop), zip, list).map(_.immutableFiles)
+      try Some(SnapshotList.read(zip.getFileSystem(hadoop), zip, list).immutableFiles)
       catch { case _: FileNotFoundException => None }
       finally list.delete(): Unit
     }
@@ -121,7 +121,7 @@ private[binshift] object OldVersions {
   /**
    * @param gone   files of versions that go
    * @param kept   those that stay
-   * @param unused files of which only snapshots consist that go
+   * @param unused files of which only snapshots consist that go; those of a snapshot that isn't whole are found as orphans later
    * @param used   those of which snapshots consist that stay; not asked for if no snapshot goes
    */
   final case class Parted(gone: Seq[VersionFile], kept: Seq[VersionFile], unused: Set[String], used: Set[String])
@@ -132,6 +132,6 @@ private[binshift] object OldVersions {
     val (gone, kept) = listed.partition(file => file.version < bound && !isSpared(file))
     val snapshots = gone.filter(_.isSnapshot)
     val used = if (snapshots.isEmpty) Set.empty[String] else kept.filter(_.isSnapshot).flatMap(filesOf).toSet
-    Parted(gone, kept, snapshots.flatMap(filesOf).toSet -- used, used)
+    Parted(gone, kept, snapshots.flatMap(one => SnapshotList.ifWhole(filesOf(one)).toSeq.flatten).toSet -- used, used)
   }
 }

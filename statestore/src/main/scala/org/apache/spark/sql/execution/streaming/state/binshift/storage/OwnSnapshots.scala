@@ -95,7 +95,7 @@ private[binshift] trait OwnSnapshots extends RocksDBFileManager with Logging {
     val list = new File(scratch, s"list-of-${zip.getName}")
     try {
       val listed = SnapshotList.read(zip.getFileSystem(hadoop), zip, list)
-      listed.exists(_.immutableFiles.map(_.dfsFileName).toSet != mine.values.map(_.immutableFile.dfsFileName).toSet)
+      listed.immutableFiles.map(_.dfsFileName).toSet != mine.values.map(_.immutableFile.dfsFileName).toSet
     } catch {
       case NonFatal(e) =>
         logWarning(s"$zip cannot be read, so nobody knows which run wrote it; it is deleted", e)
