@@ -18,7 +18,7 @@ __all__ = ["show_versions"]
 
 _LIBRARIES = (
     *("pyspark", "numpy", "pyarrow", "pandas", "click"),
-    *("rocksdict", "google-crc32c", "xxhash", "grpcio", "matplotlib"),
+    *("rocksdict", "google-crc32c", "xxhash", "hdfs-native", "grpcio", "matplotlib"),
 )
 #: A JVM that does not say its version by then is not asked any longer.
 _JAVA_SECONDS = 20

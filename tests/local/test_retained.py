@@ -154,8 +154,9 @@ def test_a_cleanup_keeps_an_older_snapshot_if_the_oldest_that_it_needs_is_damage
     def is_gone() -> bool:
         run.run(next(epochs))
         there = versions(run, 0, "zip")
-        used = set().union(*map(files, there))
-        return there[0] > damaged and {f.name for f in (folder / "SSTs").glob("*.sst")} <= used
+        if there[0] <= damaged:
+            return False
+        return {f.name for f in (folder / "SSTs").glob("*.sst")} <= set().union(*map(files, there))
 
     assert until(is_gone)
     ended(run)

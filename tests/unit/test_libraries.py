@@ -22,7 +22,7 @@ class Blocked(importlib.abc.MetaPathFinder):
 sys.meta_path.insert(0, Blocked())
 """
 SPARK = {"pyspark", "py4j"}
-EXTRAS = SPARK | {"click", "rocksdict", "google_crc32c", "xxhash", "matplotlib"}
+EXTRAS = SPARK | {"click", "rocksdict", "google_crc32c", "xxhash", "hdfs_native", "matplotlib"}
 
 
 def run(program, *blocked, arguments=()):
@@ -36,7 +36,7 @@ def run(program, *blocked, arguments=()):
 def test_the_package_pulls_no_pyspark_and_what_all_pulls_is_in_the_other_extras():
     names = {d.split(">")[0] for d in PYPROJECT["dependencies"]}
     assert names == {"numpy", "pyarrow", "tqdm"}
-    assert PYPROJECT["optional-dependencies"]["all"] == ["binshift[spark,cli,inspect,plot,connect]"]
+    assert PYPROJECT["optional-dependencies"]["all"] == ["binshift[spark,cli,inspect,plot,connect,hdfs]"]
 
 
 #: An expression of the API, libraries one of which the error has to name, and the extra that installs it.

@@ -67,7 +67,9 @@ SECTIONS = (
         ),
         "no: ready after {seconds until it is ready: savepoint} s and {seconds until it is ready: fork} s; longest epoch × "
         "{longest epoch ÷ idle: savepoint} and {longest epoch ÷ idle: fork}",
-        caveats=("The checkpoint is on a local disk, where a fork links files. On an object store, a fork copies them.",),
+        caveats=(
+            "The checkpoint is on a local disk, where a fork links files. On an object store, a fork copies them.",
+        ),
     ),
     Section(
         "Does it move bytes as fast as the disk could?",

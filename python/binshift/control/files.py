@@ -205,7 +205,7 @@ def file_system_of(uri: str) -> tuple[fs.FileSystem, str]:
     """
     if _is_hdfs(uri) and find_spec("hdfs_native") is not None:
         # pyarrow's own needs libhdfs, of a Hadoop installation.
-        from binshift.control.hdfs import HdfsHandler
+        from binshift.control.hdfs import HdfsHandler  # noqa: PLC0415 - an extra
 
         place, path = place_and_path(uri)
         with reaching("open", uri):

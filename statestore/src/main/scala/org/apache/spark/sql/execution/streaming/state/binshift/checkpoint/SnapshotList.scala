@@ -5,7 +5,7 @@ import java.nio.file.{Files, StandardCopyOption}
 import java.util.zip.{ZipException, ZipInputStream}
 
 import org.apache.hadoop.conf.Configuration
-import org.apache.hadoop.fs.{FileSystem, Path}
+import org.apache.hadoop.fs.{ChecksumException, FileSystem, Path}
 
 import org.apache.spark.sql.execution.streaming.state.{RocksDBCheckpointMetadata, RocksDBImmutableFile}
 
@@ -36,7 +36,7 @@ private[sql] object SnapshotList {
   /** What `reading` reads of a snapshot; `None` if that isn't there, or isn't whole. */
   def ifWhole[A](reading: => A): Option[A] =
     try Some(reading)
-    catch { case _: FileNotFoundException | _: EOFException | _: ZipException => None }
+    catch { case _: FileNotFoundException | _: EOFException | _: ZipException | _: ChecksumException => None }
 
   /**
    * The names of the files of which the snapshot of a store consists, beside its zip in the store's `directory`.
