@@ -82,7 +82,7 @@ final class TestFileManagers(directory: String) {
     val fs: FileSystem = zip.getFileSystem(hadoopConf)
     if (!fs.exists(zip)) "none"
     else {
-      val Seq(file) = SnapshotList.read(fs, zip, new File(scratch(), "list")).sstFiles
+      val Seq(file) = SnapshotList.read(fs, zip, scratch()).sstFiles
       Files.readString(root.resolve("checkpoint/SSTs").resolve(file.dfsSstFileName))
     }
   }

@@ -94,6 +94,13 @@ def test_no_uri_is_opened_or_refused_with_its_secrets():
     assert refused.value.__cause__ is None
 
 
+def test_a_path_in_hdfs_is_taken_literally_and_no_name_node_is_asked_yet():
+    files = Files("hdfs://namenode:8020/my orders%20")
+    assert files.path("offsets") == "/my orders%20/offsets"
+    assert files.filesystem.equals(Files("hdfs://namenode:8020/other").filesystem)
+    assert not files.filesystem.equals(Files("hdfs://namenode:8021/other").filesystem)
+
+
 def test_who_lacks_a_client_of_hdfs_is_told_so_in_a_line(monkeypatch):
     def fail(uri):
         raise OSError("Unable to load libjvm\ndlopen(/usr/lib/jvm/libjvm.so) failed\n" * 50)

@@ -108,11 +108,11 @@ class HdfsHandler(fs.FileSystemHandler):  # type: ignore[misc]
 
     def _delete(self, path: str, kind: fs.FileType) -> None:
         found = self._info(path).type
-        if found == fs.FileType.NotFound:
-            raise _error(errno.ENOENT, path)
-        if found != kind:
+        if found not in (kind, fs.FileType.NotFound):
             raise _error(errno.EISDIR if found == fs.FileType.Directory else errno.ENOTDIR, path)
-        self._client.delete(path, recursive=kind == fs.FileType.Directory)
+        # Of several who delete a file, one is told so.
+        if not self._client.delete(path, recursive=kind == fs.FileType.Directory):
+            raise _error(errno.ENOENT, path)
 
 
 def _error(number: int, path: str) -> OSError:

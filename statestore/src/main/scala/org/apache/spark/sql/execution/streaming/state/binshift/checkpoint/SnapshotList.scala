@@ -18,18 +18,23 @@ private[sql] object SnapshotList {
   private val Name = "metadata"
 
   /**
-   * Copies the list to `to`, and reads it.
+   * The list of a snapshot.
    *
+   * @param scratch a local directory for a file that is gone when this returns
    * @throws java.io.IOException if the zip isn't there, or isn't whole, as one that is empty or was cut short
    */
-  def read(fs: FileSystem, zip: Path, to: File): RocksDBCheckpointMetadata = {
+  def read(fs: FileSystem, zip: Path, scratch: File): RocksDBCheckpointMetadata = {
     val in = new ZipInputStream(fs.open(zip))
     try {
       if (!Iterator.continually(in.getNextEntry).takeWhile(_ != null).exists(_.getName == Name)) {
         throw new ZipException(s"$zip has no list of its files")
       }
-      Files.copy(in, to.toPath, StandardCopyOption.REPLACE_EXISTING)
-      RocksDBCheckpointMetadata.readFromFile(to)
+      // Spark reads a list only from a file.
+      val list = File.createTempFile("binshift-list-of-", s"-${zip.getName}", scratch)
+      try {
+        Files.copy(in, list.toPath, StandardCopyOption.REPLACE_EXISTING)
+        RocksDBCheckpointMetadata.readFromFile(list)
+      } finally list.delete(): Unit
     } finally in.close()
   }
 
@@ -43,11 +48,8 @@ private[sql] object SnapshotList {
    *
    * @throws java.io.IOException if the zip isn't there, or isn't whole
    */
-  def filesOf(fs: FileSystem, directory: Path, snapshot: VersionFile): Seq[String] = {
-    val list = File.createTempFile("binshift-files-of-", s"-${snapshot.name}")
-    try read(fs, new Path(directory, snapshot.name), list).immutableFiles.map(_.dfsFileName)
-    finally list.delete(): Unit
-  }
+  def filesOf(fs: FileSystem, directory: Path, snapshot: VersionFile): Seq[String] =
+    read(fs, new Path(directory, snapshot.name), new File(System.getProperty("java.io.tmpdir"))).immutableFiles.map(_.dfsFileName)
 
   /** The files of the snapshot of a store that are not in the store's `directory`, or are not whole, if it is the zip itself. */
   def absent(directory: Path, snapshot: VersionFile, hadoopConf: Configuration): Seq[String] = {

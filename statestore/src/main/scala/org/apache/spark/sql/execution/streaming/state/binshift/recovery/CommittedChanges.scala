@@ -1,8 +1,5 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.recovery
 
-import java.io.File
-import java.util.UUID
-
 import scala.collection.mutable
 import scala.util.control.NonFatal
 
@@ -110,15 +107,12 @@ private[binshift] final class CommittedChanges(
   private def readFamilies(snapshot: Long): Families = {
     Faults.at("families.read", store.partitionId)
     val zip = new Path(root, VersionFile.name(snapshot, id(snapshot, snapshot), VersionFile.Snapshot))
-    val list = new File(arguments.localRootDir.getParentFile, s"binshift-families-${UUID.randomUUID()}")
-    try {
-      val info = SnapshotList.read(zip.getFileSystem(arguments.hadoopConf), zip, list)
-      val isInternal = info.columnFamilyTypeMap.getOrElse(Map.empty[String, Any])
-      info.columnFamilyMapping.getOrElse(Map.empty[String, Any]).map { case (name, number) =>
-        val id = Some(number.toString.toShort)
-        id -> NumberedFamily(ColumnFamily(name, isInternal.get(name).exists(_.toString.toBoolean)), id)
-      }.toMap
-    } finally list.delete(): Unit
+    val info = SnapshotList.read(zip.getFileSystem(arguments.hadoopConf), zip, arguments.localRootDir.getParentFile)
+    val isInternal = info.columnFamilyTypeMap.getOrElse(Map.empty[String, Any])
+    info.columnFamilyMapping.getOrElse(Map.empty[String, Any]).map { case (name, number) =>
+      val id = Some(number.toString.toShort)
+      id -> NumberedFamily(ColumnFamily(name, isInternal.get(name).exists(_.toString.toBoolean)), id)
+    }.toMap
   }
 }
 

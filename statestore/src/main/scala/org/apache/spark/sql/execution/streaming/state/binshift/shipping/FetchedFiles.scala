@@ -41,7 +41,7 @@ private[shipping] final class FetchedFiles(root: Path, room: FetchedFiles.Room, 
 
   /** The files that a snapshot names. */
   def of(zip: Path): Seq[RocksDBSstFile] = {
-    val files = SnapshotList.read(fs, zip, new File(dir, "metadata")).sstFiles
+    val files = SnapshotList.read(fs, zip, dir).sstFiles
     val names = files.flatMap(f => Seq(f.dfsSstFileName, f.localFileName))
     names.find(name => new File(name).getName != name).foreach { name =>
       throw new IllegalStateException(s"$zip names the file $name, which would be outside of its directory")

@@ -1,6 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.storage
 
-import java.io.{File, FileNotFoundException}
+import java.io.File
 
 import scala.util.control.NonFatal
 
@@ -61,7 +61,8 @@ private[binshift] trait OldVersions extends RocksDBFileManager with Logging {
    * before `bound`.
    */
   private def deleteBefore(bound: Long, listed: Seq[VersionFile], isSpared: Path => Boolean): Unit = {
-    // The lists of snapshots are read before anything is deleted, so that nothing is if one that stays can't be read.
+    // The lists of snapshots are read before anything is deleted, so that nothing is if one that stays can't be read. It may have
+    // files in common with those that go. If it isn't there, the next listing lacks it.
     val OldVersions.Parted(gone, kept, unused, used) =
       OldVersions.part(listed, bound, file => isSpared(new Path(directory, file.name)))(filesOf)
     if (Trace.isOn && gone.nonEmpty)
@@ -97,16 +98,13 @@ private[binshift] trait OldVersions extends RocksDBFileManager with Logging {
   private def lists = RocksDBFields.snapshotFiles(this)
 
   private def filesOf(snapshot: VersionFile): Seq[String] = {
-    val known = Option(lists.get((snapshot.version, snapshot.id)))
-    val zip = new Path(directory, snapshot.name)
-    val list = new File(scratch, s"files-of-${snapshot.name}")
-    val files = known.orElse {
-      try Some(SnapshotList.read(zip.getFileSystem(hadoop), zip, list).immutableFiles)
-      catch { case _: FileNotFoundException => None }
-      finally list.delete(): Unit
+    val key = (snapshot.version, snapshot.id)
+    val files = Option(lists.get(key)).getOrElse {
+      val zip = new Path(directory, snapshot.name)
+      SnapshotList.read(zip.getFileSystem(hadoop), zip, scratch).immutableFiles
     }
-    files.foreach(lists.put((snapshot.version, snapshot.id), _))
-    files.toSeq.flatten.map(_.dfsFileName)
+    lists.put(key, files)
+    files.map(_.dfsFileName)
   }
 }
 

@@ -91,17 +91,15 @@ private[binshift] trait OwnSnapshots extends RocksDBFileManager with Logging {
    * can't be read counts as ours and is deleted: the query can do without it, because there are changelogs, but not with wrong
    * content.
    */
-  private def isAnothers(zip: Path, mine: Map[String, RocksDBSnapshotFile]): Boolean = {
-    val list = new File(scratch, s"list-of-${zip.getName}")
+  private def isAnothers(zip: Path, mine: Map[String, RocksDBSnapshotFile]): Boolean =
     try {
-      val listed = SnapshotList.read(zip.getFileSystem(hadoop), zip, list)
+      val listed = SnapshotList.read(zip.getFileSystem(hadoop), zip, scratch)
       listed.immutableFiles.map(_.dfsFileName).toSet != mine.values.map(_.immutableFile.dfsFileName).toSet
     } catch {
       case NonFatal(e) =>
         logWarning(s"$zip cannot be read, so nobody knows which run wrote it; it is deleted", e)
         false
-    } finally list.delete()
-  }
+    }
 
   private def requireOwned(version: Long, isWritten: Boolean): Unit = {
     Faults.at("snapshot.check")
