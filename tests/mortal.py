@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from pyarrow import fs
@@ -35,17 +37,20 @@ def changes_of(do: Callable[[], object]) -> int:
 
 def is_killed(do: Callable[[], object], n: int, at_end: Callable[[int], object] = lambda changes: None) -> bool:
     """Calls `do` in a child that ends before its n-th change; returns False if it has fewer changes."""
-    child = os.fork()
-    if child == 0:
-        try:
-            changes = _mortal(n)
-            do()
-            at_end(next(changes))
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
+    # One that is killed doesn't delete its temporary files.
+    with TemporaryDirectory() as scratch:
+        child = os.fork()
+        if child == 0:
+            tempfile.tempdir = scratch
+            try:
+                changes = _mortal(n)
+                do()
+                at_end(next(changes))
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     assert code in (0, _KILLED), f"the child failed at change {n}: {code}"
     return code == _KILLED

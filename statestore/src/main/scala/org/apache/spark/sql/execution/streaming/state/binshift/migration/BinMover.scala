@@ -59,7 +59,7 @@ private[binshift] final class BinMover(
     if (Trace.isOn) Trace("switched", store, "version" -> version, "left" -> Trace.ranges(switch.leaving))
     Faults.at("switch.done", store.partitionId)
     adopted.foldLeft(SwitchStats(binsReleased = switch.leaving.size))(_ + _)
-      .copy(adoptMs = (System.nanoTime() - started) / 1000000)
+      .copy(adoptMs = msSince(started))
   }
 
   /** Called when the store is closed. */
@@ -78,7 +78,7 @@ private[binshift] final class BinMover(
   /** The bins that come on demand. */
   val pendingBins: PendingBins = new PendingBins(conf, known,
     new BinIntake {
-      override def adopt(bins: Seq[Int], recopied: Int, taken: TakenCopy): Unit = db.inStoredForm {
+      override def adopt(bins: Seq[Int], recopied: Int, taken: TakenCopy): Unit = counted {
         val bytes = bytesOf(taken)
         if (Trace.isOn) Trace("arrived", store, "version" -> switchedAt, "way" -> "bins on demand", "again" -> (recopied > 0),
           "bins" -> Trace.ranges(bins), "base" -> taken.version)
@@ -88,15 +88,11 @@ private[binshift] final class BinMover(
           val disjoint = if (db.hasFamilies) 0 else taken.base.size
           CompactionPace.takingIn(db, RocksDBFields.native(db), disjoint)(orElseUnusable(known.winOver(bins)(takeIn(taken))))
         }
-        adopted(SwitchStats(
-            binsShipped = bins.size, binsRecopied = recopied, rowsAdopted = taken.rows.total.all,
-            bytesAdopted = bytes))
+        SwitchStats(binsShipped = bins.size, binsRecopied = recopied, rowsAdopted = taken.rows.total.all, bytesAdopted = bytes)
       }
 
-      override def readRest(version: Long, source: Int, bins: Seq[Int]): Unit = db.inStoredForm {
-        adopted(orElseUnusable(known.winOver(bins) {
-          RocksDBFields.withoutChangelog(db)(readCheckpoint(version, source, bins))
-        }))
+      override def readRest(version: Long, source: Int, bins: Seq[Int]): Unit = counted {
+        orElseUnusable(known.winOver(bins)(RocksDBFields.withoutChangelog(db)(readCheckpoint(version, source, bins))))
       }
 
       override def fetched(rows: Seq[FetchedRows]): Unit = {
@@ -106,6 +102,12 @@ private[binshift] final class BinMover(
       }
 
       override def isUsable: Boolean = !isUnusable
+
+      private def counted(take: => SwitchStats): Unit = {
+        val started = System.nanoTime()
+        val stats = db.inStoredForm(take)
+        adopted(stats.copy(adoptMs = msSince(started)))
+      }
     })
 
   /** Runs `body`. If that throws, the database may have half of the changes, so the next load starts from the checkpoint. */
@@ -128,6 +130,8 @@ private[binshift] final class BinMover(
     released.forget()
     isUnusable = false
   }
+
+  private def msSince(ns: Long): Long = (System.nanoTime() - ns) / 1000000
 
   private val ranges = new BinRows(db, arguments.useColumnFamilies)
 
