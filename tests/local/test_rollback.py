@@ -185,7 +185,7 @@ def test_a_guard_remembers_the_long_epochs_of_a_run_that_was_stopped(run):
     run.run(1, 2, 3)
     run.stop()
     run.start()
-    # The first epoch of a run doesn't count, because it loads all state. The one after it is the third that does.
+    # The first epoch of a run doesn't count, because it loads all state. The one after it is the third one.
     again = binshift.Migration(run.attach(), migration.id, migration.plan)
     goes_back = (MigrationState.ROLLING_BACK, MigrationState.ROLLED_BACK)
     assert feed_until(run, 4, lambda: again.status.state in goes_back) == 7
