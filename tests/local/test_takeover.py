@@ -283,6 +283,27 @@ def test_an_epoch_that_was_begun_by_the_stock_provider_is_ended_in_its_form(stre
     assert state == oracle.states([{"batchId": "2"}])
 
 
+def test_a_late_job_of_an_earlier_epoch_loads_the_state_from_before_the_takeover(stream):
+    """Like an action that a sink has left to another thread."""
+    run = started_by_stock(stream, "count", epochs=(0, 1))
+    fail_at(run, 2)
+    keep, earlier = run._keep, {}
+
+    def keep_and_repeat(batch, epoch):
+        keep(batch, epoch)
+        for e, late in earlier.items():
+            first = run.outputs[e]
+            keep(late, e)
+            assert run.outputs[e] == first
+        earlier[epoch] = batch
+
+    run._keep = keep_and_repeat
+    start_with(run, PROVIDER)
+    run.run(3, 4, 5)
+    assert [epoch_logged_with(run, e) for e in (2, 3)] == [STOCK, PROVIDER]
+    assert_same_results(run, oracle_of(stream, "count", epochs=range(6)))
+
+
 @pytest.mark.matrix
 def test_without_spark_s_cache_of_the_logs_the_second_epoch_takes_over(stream):
     conf = {"spark.sql.streaming.metadataCache.enabled": "false"}

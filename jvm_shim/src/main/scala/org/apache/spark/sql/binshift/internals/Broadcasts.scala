@@ -1,7 +1,7 @@
 package org.apache.spark.sql.binshift.internals
 
 import org.apache.spark.broadcast.Broadcast
-import org.apache.spark.sql.execution.streaming.state.binshift.Faults
+import org.apache.spark.sql.execution.streaming.state.binshift.{Faults, OrWarn}
 import org.apache.spark.SparkContext
 
 /** Destroys broadcast variables that are no longer needed. */

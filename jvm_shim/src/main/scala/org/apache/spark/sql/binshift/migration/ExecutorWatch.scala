@@ -3,7 +3,7 @@ package org.apache.spark.sql.binshift.migration
 import java.util.concurrent.{ScheduledExecutorService, ThreadPoolExecutor, TimeUnit}
 import java.util.concurrent.atomic.AtomicBoolean
 
-import org.apache.spark.sql.binshift.internals.OrWarn
+import org.apache.spark.sql.execution.streaming.state.binshift.OrWarn
 import org.apache.spark.util.ThreadUtils
 
 /**

@@ -2,10 +2,10 @@ package org.apache.spark.sql.binshift.migration
 
 import org.apache.spark.{ExecutorAllocationClient, SparkContext}
 import org.apache.spark.internal.config
-import org.apache.spark.sql.binshift.internals.{CommittedEpoch, OrWarn, SparkInternals}
+import org.apache.spark.sql.binshift.internals.{CommittedEpoch, SparkInternals}
 import org.apache.spark.sql.binshift.routing.RunState
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
-import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, OrWarn}
 
 /**
  * Asks Spark for executors and gives them back, for an autoscaler that was allowed to do so.

@@ -7,12 +7,12 @@ import org.apache.hadoop.conf.Configuration
 
 import org.apache.spark.broadcast.Broadcast
 import org.apache.spark.scheduler.{SparkListener, SparkListenerExecutorRemoved}
-import org.apache.spark.sql.binshift.internals.{Broadcasts, CommittedEpoch, OrWarn, SparkInternals}
+import org.apache.spark.sql.binshift.internals.{Broadcasts, CommittedEpoch, SparkInternals}
 import org.apache.spark.sql.binshift.routing.{PlannedEpoch, TablesInForce}
 import org.apache.spark.sql.binshift.statistics.StatisticsSnapshot
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
-import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, LogLine}
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, LogLine, OrWarn}
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping._
 import org.apache.spark.util.{SerializableConfiguration, ThreadUtils}
 

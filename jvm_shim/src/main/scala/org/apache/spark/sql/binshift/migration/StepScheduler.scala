@@ -2,13 +2,13 @@ package org.apache.spark.sql.binshift.migration
 
 import scala.collection.immutable.ListMap
 
-import org.apache.spark.sql.binshift.internals.{CommittedEpoch, OrWarn, QueryFailure, SparkInternals}
+import org.apache.spark.sql.binshift.internals.{CommittedEpoch, QueryFailure, SparkInternals}
 import org.apache.spark.sql.binshift.realtime.EpochProtocol
 import org.apache.spark.sql.binshift.retention.RetiredPartitions
 import org.apache.spark.sql.binshift.routing.RunState
 import org.apache.spark.sql.binshift.statistics.QueryStatistics
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
-import org.apache.spark.sql.execution.streaming.state.binshift.{Faults, LogLine}
+import org.apache.spark.sql.execution.streaming.state.binshift.{Faults, LogLine, OrWarn}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ChangedKeys, ControlDir}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{Delivery, RoutingEntry, RoutingTable, StepRef}
 

@@ -3,8 +3,8 @@ package org.apache.spark.sql.binshift.query
 import java.util.UUID
 import java.util.concurrent.{ConcurrentHashMap, Future}
 
-import org.apache.spark.sql.binshift.internals.OrWarn
 import org.apache.spark.sql.binshift.statistics.QueryStatistics
+import org.apache.spark.sql.execution.streaming.state.binshift.OrWarn
 import org.apache.spark.util.ThreadUtils
 
 /**

@@ -4,18 +4,17 @@ import java.util.UUID
 import java.util.concurrent.ConcurrentHashMap
 
 import scala.jdk.CollectionConverters._
-import scala.util.control.NonFatal
 
-import org.apache.spark.internal.Logging
 import org.apache.spark.sql.binshift.migration.Placement
 import org.apache.spark.sql.catalyst.QueryPlanningTracker
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
+import org.apache.spark.sql.execution.streaming.state.binshift.OrWarn
 import org.apache.spark.sql.execution.streaming.state.StateStoreProviderId
 
 /** Finds the executors of the application's other queries. Those that don't use binshift have partitions, too. */
-private[binshift] object OtherQueries extends Logging {
+private[binshift] object OtherQueries extends OrWarn {
 
   /** The stores of each run, which has the same ones from its first batch on. */
   private val storesOfRuns = new ConcurrentHashMap[UUID, Seq[StateStoreProviderId]]()
@@ -40,13 +39,8 @@ private[binshift] object OtherQueries extends Logging {
 
   private def storesOf(query: StreamExecution): Seq[StateStoreProviderId] =
     Option(storesOfRuns.get(query.runId)).getOrElse {
-      val stores =
-        try inPlanOf(query)
-        catch {
-          case NonFatal(e) =>
-            logWarning(s"query ${query.id}: its latest batch has no plan, so its executors are not known", e)
-            Nil
-        }
+      val stores = orWarn(s"query ${query.id}: its latest batch has no plan, so its executors are not known",
+        Seq.empty[StateStoreProviderId])(inPlanOf(query))
       if (stores.nonEmpty) storesOfRuns.put(query.runId, stores)
       stores
     }

@@ -4,7 +4,7 @@ import java.util.UUID
 
 import org.json4s.jackson.JsonMethods.{compact, render}
 
-import org.apache.spark.sql.binshift.internals.{CommittedEpoch, OrWarn, QueryFailure, SparkInternals}
+import org.apache.spark.sql.binshift.internals.{CommittedEpoch, QueryFailure, SparkInternals}
 import org.apache.spark.sql.binshift.migration._
 import org.apache.spark.sql.binshift.realtime.{EpochProtocol, RealTimeMode}
 import org.apache.spark.sql.binshift.retention.{Housekeeping, RunEnd, SavepointMaker}
@@ -14,7 +14,7 @@ import org.apache.spark.sql.binshift.stock.TakeoverEpochs
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
-import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Trace}
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, OrWarn, Trace}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint._
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingEntry, RoutingHint}
 import org.apache.spark.util.Utils

@@ -6,10 +6,9 @@ import org.json4s.{DefaultFormats, Formats, JNothing, JNull, JObject, JString, J
 import org.json4s.JsonDSL._
 import org.json4s.jackson.JsonMethods.{compact, parse, render}
 
-import org.apache.spark.sql.binshift.internals.OrWarn
 import org.apache.spark.sql.binshift.migration.Rollback
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
-import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults, LogLine}
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults, LogLine, OrWarn}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.ControlDir
 
 /**
@@ -58,7 +57,7 @@ private[binshift] final class RemoteRequests(
 
   /** Serves existing requests, oldest first, but no more than `most`; returns whether there were any. */
   private def serve(most: Int): Boolean =
-    try {
+    orWarn(s"query ${query.id}: could not look for requests in ${dir.path}; the next look tries again", false) {
       // So that somebody who follows a migration by its files sees its end, even if no epoch is planned.
       router.snapshot()
       val left = dir.jsonFiles(Requests)
@@ -71,10 +70,6 @@ private[binshift] final class RemoteRequests(
         dir.jsonFiles(Answers).dropRight(AnswersKept).foreach(id => dir.delete(fileOf(Answers, id)))
       }
       waiting.nonEmpty
-    } catch {
-      case NonFatal(e) =>
-        logWarning(s"query ${query.id}: could not look for requests in ${dir.path}; the next look tries again", e)
-        false
     }
 
   private def answer(id: String): Unit = {

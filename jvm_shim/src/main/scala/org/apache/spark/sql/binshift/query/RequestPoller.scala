@@ -1,6 +1,6 @@
 package org.apache.spark.sql.binshift.query
 
-import org.apache.spark.sql.binshift.internals.OrWarn
+import org.apache.spark.sql.execution.streaming.state.binshift.OrWarn
 
 /**
  * Looks for requests of other processes at a bounded rate, on a thread of its own, so that no epoch waits for the

@@ -5,8 +5,8 @@ import java.util.concurrent.atomic.AtomicBoolean
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileStatus, FileSystem, Path}
 
-import org.apache.spark.sql.binshift.internals.OrWarn
 import org.apache.spark.sql.binshift.routing.RoutingEntries
+import org.apache.spark.sql.execution.streaming.state.binshift.OrWarn
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingEntry
 import org.apache.spark.util.ThreadUtils
 

@@ -5,12 +5,11 @@ import java.util.concurrent.{CompletableFuture, ConcurrentHashMap, Future}
 
 import scala.collection.immutable.SortedMap
 import scala.jdk.CollectionConverters._
-import scala.util.control.NonFatal
 
-import org.apache.spark.sql.binshift.internals.{CommittedEpoch, OrWarn, SparkInternals}
+import org.apache.spark.sql.binshift.internals.{CommittedEpoch, SparkInternals}
 import org.apache.spark.sql.binshift.routing.Epoch
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
-import org.apache.spark.sql.execution.streaming.state.binshift.Faults
+import org.apache.spark.sql.execution.streaming.state.binshift.{Faults, OrWarn}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Storage
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{ReportAddress, RoutingTable}
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.StoreReport
@@ -125,14 +124,10 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
    * a thread of all queries may be waiting.
    */
   private def savedBefore(e: Epoch): Option[SavedStatistics] =
-    try if (e.hint.epoch > 0 && e.layout.operators.exists(_._2.storage == Storage.Binned))
+    orWarn(s"query ${query.id}: $NotUsable", Option.empty[SavedStatistics])(
+      if (e.hint.epoch > 0 && e.layout.operators.exists(_._2.storage == Storage.Binned))
         SavedStatistics.read(dir).filter(_.bins == e.layout.bins)
-      else None
-    catch {
-      case NonFatal(error) =>
-        logWarning(s"query ${query.id}: $NotUsable", error)
-        None
-    }
+      else None)
 
   /** May ask the checkpoint how far the query has got, without the lock for the same reason. */
   private def takeUpToCommitted(): Unit = takeUpTo(CommittedEpoch.of(query))

@@ -9,10 +9,9 @@ import scala.util.Using
 import scala.util.control.NonFatal
 
 import org.apache.spark.SparkEnv
-import org.apache.spark.internal.Logging
 import org.apache.spark.rpc.{RpcEndpointRef, RpcTimeout}
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
-import org.apache.spark.sql.execution.streaming.state.binshift.{Faults, LogLine}
+import org.apache.spark.sql.execution.streaming.state.binshift.{Faults, LogLine, OrWarn}
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, NumberedFamily}
 import org.apache.spark.sql.execution.streaming.state.binshift.recovery.CheckpointedBins
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{AuditSample, EpochRouting}
@@ -36,7 +35,7 @@ import org.apache.spark.util.{RpcUtils, Utils}
  */
 private[binshift] final class BinAudits(
     db: BinKeyedRocksDB, store: StateStoreId, routing: EpochRouting, arguments: RocksDBArguments, conf: BackgroundConf)
-  extends Logging {
+  extends OrWarn {
   import AuditOutcome._
   import BinAudits._
 
@@ -143,14 +142,12 @@ private[binshift] final class BinAudits(
   private def drop(d: Due, reason: String): Unit = ShippingThreads.audits.execute(() => tell(d, Dropped(reason)))
 
   private def tell(d: Due, outcome: AuditOutcome): Unit =
-    try {
+    orWarn(s"the driver could not be told the result of an audit of $store") {
       logInfo(LogLine("audit", "epoch" -> d.epoch, "operator" -> store.operatorId, "partition" -> store.partitionId,
           "store" -> store.storeName, "bins" -> d.all.size, "outcome" -> outcome))
       val report =
         AuditReport(routing.run, d.epoch, store.operatorId, store.storeName, SparkEnv.get.executorId, d.all, outcome)
       driver.askSync[Array[Byte]](report.toBytes, Timeout): Unit
-    } catch {
-      case NonFatal(e) => logWarning(s"the driver could not be told the result of an audit of $store", e)
     }
 }
 

@@ -1,12 +1,9 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.provider
 
-import scala.util.control.NonFatal
-
 import org.apache.hadoop.fs.Path
 
-import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults, LogLine, Trace}
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults, LogLine, OrWarn, StateMachine, Trace}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.VersionFile
 import org.apache.spark.sql.execution.streaming.state.binshift.conversion.PartitionTakeover
 import org.apache.spark.sql.execution.streaming.state.binshift.migration.{BinAudits, BinMover, PendingBins}
@@ -42,7 +39,8 @@ private[binshift] final class BinnedRocksDB(
     takeOver: Option[PartitionTakeover],
     arguments: RocksDBArguments,
     isUnloadedOnCommit: Boolean)
-  extends ReplayingRocksDB(storeId, routing, arguments, wanted = None) with ShippingStore with Logging {
+  extends ReplayingRocksDB(storeId, routing, arguments, wanted = None) with ShippingStore with OrWarn {
+  import StoreLife._
 
   /** The bins and rows that the last load adopted and released. */
   def lastSwitch: SwitchStats = switchStats
@@ -57,7 +55,7 @@ private[binshift] final class BinnedRocksDB(
 
   /** The files from which the loaded version was loaded, if the store came to this executor with that version. */
   def loadedFiles: LoadedFiles =
-    loadedAt.filter(v => v == loadedVersion || v == loadedVersion - 1).fold(LoadedFiles.None)(_ => loaded)
+    loaded.filter { case (v, _) => v == loadedVersion || v == loadedVersion - 1 }.fold(LoadedFiles.None)(_._2)
 
   /** The bins that come on demand. */
   def pendingBins: PendingBins = mover.pendingBins
@@ -88,19 +86,17 @@ private[binshift] final class BinnedRocksDB(
   /** Repeats the load of the version that is being switched. */
   private var reload: () => Unit = () => throw new IllegalStateException("nothing is loaded that could be loaded again")
   private var baseId: Option[String] = None
-  private var loaded = LoadedFiles.None
-  private var loadedAt: Option[Long] = None
+  private var loaded = Option.empty[(Long, LoadedFiles)]
 
-  /** True once the epoch of a takeover is over, so that nobody reads the old state any more. Maintenance reads it. */
-  @volatile private var isTakenOver = takeOver.isEmpty
+  private val takenOverAt = takeOver.map(_.epoch)
+  /** What the store is at the version that was last loaded. */
+  private val life = new StateMachine[StoreLife](storeId.toString, StoreLife.Next, Unloaded)
 
   /** True if the last commit put off the check whether files have piled up. */
   private var isMergedLater = false
 
-  private var retired = false
-
   /** True for a store that only reads, if the query didn't have its partition at the loaded version. Such a store is empty. */
-  def isRetired: Boolean = retired
+  def isRetired: Boolean = life.now == Retired
 
   private val statistics = new EpochStatistics(storeId, routing)
   private val trace = new StoreTrace(storeId, routing)
@@ -151,47 +147,57 @@ private[binshift] final class BinnedRocksDB(
       loadEmpty: Boolean): RocksDB = {
     shipping.awaitLinks()
     mover.released.hold()
-    if (takeOver.isDefined) keepPlain(isStock(version))
-    if (takeOver.exists(version > _.epoch)) isTakenOver = true
-    if (isRouted) retained.committed(version, stateStoreCkptId)
-    if (isRouted && routing.wantsSnapshot(version, partitionId)) isSnapshotWanted = true
-    if (isStock(version)) {
-      switchStats = SwitchStats.None
-      baseId = None
-      switchedAt = None
-      table = routing.at(version).now
-      loadStored(version, stateStoreCkptId, readOnly, loadEmpty)
-    } else if (isRouted) {
-      val tables = routing.at(version)
-      val switch =
-        if (isTakeOver(version)) Some(BinSwitch.Fresh)
-        else tables.before.map(BinSwitch.between(_, tables.now, partitionId)).filterNot(_.isEmpty)
-      table = tables.now
-      val isAnew = beginCounting(version)
-      switch.orElse(voidSwitch(version)) match {
-        case Some(s) =>
-          baseId = if (s.isNew) stateStoreCkptId else None
-          loadAndSwitch(version, stateStoreCkptId, readOnly, loadEmpty, s)
-        case None =>
-          baseId = None
-          if (isAnew) switchStats = SwitchStats.None
-          switchedAt = None
-          loadStored(version, stateStoreCkptId, readOnly, loadEmpty)
-          shipping.onLoad(version)
-          pendingBins.pull()
-          auditIfWhole(version)
-      }
-      if (Trace.isOn) trace.loaded(version, stateStoreCkptId, readOnly, table, isTakeOver(version))
-    } else {
-      if (!readOnly && !VersionedRocksDB.ReadersOpenToWrite) throw notRouted()
-      routing.requireLogged(version)
-      // A retired partition still has files, but no state.
-      retired = ReadPartitions.MayBeRetired && isRetired(version)
-      if (retired) loadStored(version, None, readOnly, loadEmpty = true)
-      else loadStored(version, stateStoreCkptId, readOnly, loadEmpty)
+    life.become(StoreLife.at(version, takenOverAt, isRouted))
+    keepPlain(life.now == Stock)
+    if (isRouted) {
+      retained.committed(version, stateStoreCkptId)
+      if (routing.wantsSnapshot(version, partitionId)) isSnapshotWanted = true
+    }
+    life.now match {
+      case Stock =>
+        switchStats = SwitchStats.None
+        baseId = None
+        switchedAt = None
+        table = routing.at(version).now
+        loadStored(version, stateStoreCkptId, readOnly, loadEmpty)
+      case Takeover | Routed => loadRouted(version, stateStoreCkptId, readOnly, loadEmpty)
+      case Unloaded | Read | Retired =>
+        if (!readOnly && !VersionedRocksDB.ReadersOpenToWrite) throw notRouted()
+        routing.requireLogged(version)
+        if (ReadPartitions.MayBeRetired && isRetiredAt(version)) {
+          life.become(Retired)
+          loadStored(version, None, readOnly, loadEmpty = true)
+        } else loadStored(version, stateStoreCkptId, readOnly, loadEmpty)
     }
     mover.released.begin()
     this
+  }
+
+  /** True if the query had fewer partitions when it committed `version`. */
+  private def isRetiredAt(version: Long): Boolean = routing.partitionsOf(version).exists(_ <= partitionId)
+
+  private def loadRouted(version: Long, ckptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): Unit = {
+    val tables = routing.at(version)
+    val isTakeover = life.now == Takeover
+    val switch =
+      if (isTakeover) Some(BinSwitch.Fresh)
+      else tables.before.map(BinSwitch.between(_, tables.now, partitionId)).filterNot(_.isEmpty)
+    table = tables.now
+    val isAnew = beginCounting(version)
+    switch.orElse(voidSwitch(version)) match {
+      case Some(s) =>
+        baseId = if (s.isNew) ckptId else None
+        loadAndSwitch(version, ckptId, readOnly, loadEmpty, s)
+      case None =>
+        baseId = None
+        if (isAnew) switchStats = SwitchStats.None
+        switchedAt = None
+        loadStored(version, ckptId, readOnly, loadEmpty)
+        shipping.onLoad(version)
+        pendingBins.pull()
+        auditIfWhole(version)
+    }
+    if (Trace.isOn) trace.loaded(version, ckptId, readOnly, table, isTakeover)
   }
 
   /**
@@ -200,14 +206,6 @@ private[binshift] final class BinnedRocksDB(
    */
   private def voidSwitch(version: Long): Option[BinSwitch] = Option.when(
     binsOwned == 0 && version > 0 && (loadedVersion != version || isSwitched(version)))(BinSwitch.Fresh)
-
-  /** True if the query had fewer partitions when it committed `version`. */
-  private def isRetired(version: Long): Boolean = routing.partitionsOf(version).exists(_ <= partitionId)
-
-  /** True if the epoch `version` runs, and commits, in the form of Spark's own provider. */
-  private def isStock(version: Long): Boolean = takeOver.exists(version < _.epoch)
-
-  private def isTakeOver(version: Long): Boolean = takeOver.exists(_.epoch == version)
 
   /** Loads a version. Runs with keys in their stored form, because changelogs have them in that form. */
   private def loadStored(version: Long, ckptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): Unit = {
@@ -224,16 +222,13 @@ private[binshift] final class BinnedRocksDB(
       }
     })
     val files = binnedFiles.takeLoadedFiles()
-    if (!files.isEmpty) {
-      loaded = files
-      loadedAt = Some(version)
-    }
+    if (!files.isEmpty) loaded = Some(version -> files)
     // The native database is another one, so everything was loaded from the checkpoint, which another attempt may have written.
     if (RocksDBFields.native(this) ne native) {
-      if (Trace.isOn && isRouted && !isStock(version)) trace.opened(version, ckptId, loadEmpty, binnedFiles.loadedSnapshot)
+      if (Trace.isOn && life.now.followsTable) trace.opened(version, ckptId, loadEmpty, binnedFiles.loadedSnapshot)
       mover.forget()
       audits.forget()
-      if (isRouted && !isStock(version) && isCountedNow()) {
+      if (life.now.followsTable && isCountedNow()) {
         replayed.close()
         // So that the next load needn't count again.
         snapshotTurn.request()
@@ -257,27 +252,21 @@ private[binshift] final class BinnedRocksDB(
    * second load on, the switch has been made already.
    */
   private def loadAndSwitch(
-      version: Long, ckptId: Option[String], readOnly: Boolean, loadEmpty: Boolean, switch: BinSwitch): Unit =
-    if (switch.isNew) {
-      // Any files in this partition's directory date from before it was retired. Spark wipes an empty store whenever it is
-      // loaded, and opens no changelog for it.
-      if (!isSwitched(version)) {
-        switchedAt = None
-        loadStored(version, None, readOnly = false, loadEmpty = true)
-        shipping.onLoad(version)
-        applySwitch(version, switch, ckptId)
-      }
-    } else {
-      if (!isSwitched(version)) {
-        switchedAt = None
-        reload = () => loadStored(version, ckptId, readOnly = true, loadEmpty)
-        reload()
-        shipping.onLoad(version)
-        auditIfWhole(version)
-        applySwitch(version, switch, ckptId)
-      }
-      if (!readOnly) loadStored(version, ckptId, readOnly, loadEmpty)
+      version: Long, ckptId: Option[String], readOnly: Boolean, loadEmpty: Boolean, switch: BinSwitch): Unit = {
+    if (!isSwitched(version)) {
+      switchedAt = None
+      reload = () =>
+        // Any files in a new partition's directory date from before it was retired.
+        if (switch.isNew) loadStored(version, None, readOnly = false, loadEmpty = true)
+        else loadStored(version, ckptId, readOnly = true, loadEmpty)
+      reload()
+      shipping.onLoad(version)
+      auditIfWhole(version)
+      applySwitch(version, switch, ckptId)
     }
+    // Spark wipes an empty store whenever it is loaded, and opens no changelog for it.
+    if (!readOnly && !switch.isNew) loadStored(version, ckptId, readOnly, loadEmpty)
+  }
 
   private def beginWith(files: WholeFiles): Unit = binnedFiles.beginningWith(files)(beginAnew())
 
@@ -301,7 +290,7 @@ private[binshift] final class BinnedRocksDB(
     try {
       replayed.settle()
       count(
-        if (isTakeOver(version)) takeOver.get.fill(this, ckptId, arguments)
+        if (life.now == Takeover) takeOver.get.fill(this, ckptId, arguments)
         else {
           val moved = inStoredForm(mover.apply(version, switch))
           audits.switched(version, switch.arriving)
@@ -331,12 +320,12 @@ private[binshift] final class BinnedRocksDB(
       endVersion: Long,
       snapshotVersionStateStoreCkptId: Option[String],
       endVersionStateStoreCkptId: Option[String]): RocksDB = {
-    takeOver.filter(t => snapshotVersion <= t.epoch && endVersion > t.epoch).foreach { t =>
-      throw BinshiftException("BEFORE_TAKEOVER", "epoch" -> t.epoch).configuration(
-        s"the state cannot be rebuilt across epoch ${t.epoch}, at which it was taken over from Spark's own provider; " +
-          s"start from the snapshot of batch ${t.epoch} or a later one")
+    takenOverAt.filter(epoch => snapshotVersion <= epoch && endVersion > epoch).foreach { epoch =>
+      throw BinshiftException("BEFORE_TAKEOVER", "epoch" -> epoch).configuration(
+        s"the state cannot be rebuilt across epoch $epoch, at which it was taken over from Spark's own provider; " +
+          s"start from the snapshot of batch $epoch or a later one")
     }
-    if (!isRouted && !isStock(endVersion)) routing.requireLogged(endVersion)
+    if (!isRouted && !StoreLife.isStock(endVersion, takenOverAt)) routing.requireLogged(endVersion)
     replayed.close()
     replayingUpTo(endVersion)(super.loadFromSnapshot(
         snapshotVersion, endVersion, snapshotVersionStateStoreCkptId, endVersionStateStoreCkptId))
@@ -344,7 +333,7 @@ private[binshift] final class BinnedRocksDB(
 
   /** Versions in the form of Spark's provider have no switches. */
   override def replayOf(version: Long): Option[BinnedFileManager.Replay] =
-    if (isStock(version - 1)) None
+    if (StoreLife.isStock(version - 1, takenOverAt)) None
     else super.replayOf(version) match {
       case Some(switched) =>
         // A recovery of bins counts rows itself, and looks some of them up.
@@ -360,23 +349,21 @@ private[binshift] final class BinnedRocksDB(
 
   override def keptFrom(retain: Int): Option[OldVersions.Decision] =
     // The epoch of the takeover may run again, and would need the same files.
-    if (!isTakenOver) None
+    if (takenOverAt.nonEmpty && life.now != Routed) None
     else {
       val last = retained.newestCommitted
       val listed = VersionFile.list(storeId, arguments.hadoopConf)
       val dir = storeId.storeCheckpointLocation()
       // As if these versions were still retained.
       val asWell = (shipping.oldestNeeded ++ binnedFiles.newestWhole).minOption
-      try routing.savepoints.sparing { isSpared =>
+      orWarn(s"could not find out which files of $storeId recoveries need; all of its files are kept for now",
+        Option.empty[OldVersions.Decision]) {
+        routing.savepoints.sparing { isSpared =>
           for {
             from <- retained.keptFrom(listed, retain, asWell, f => isSpared(new Path(dir, f.name)))
             version <- last if !isIncomplete(listed, version)
           } yield from
         }.map { case (from, isSpared) => OldVersions.Decision(from, listed, isSpared) }
-      catch {
-        case NonFatal(e) =>
-          logWarning(s"could not find out which files of $storeId recoveries need; all of its files are kept for now", e)
-          None
       }
     }
 
@@ -403,7 +390,7 @@ private[binshift] final class BinnedRocksDB(
    */
   override def commitVersion(forceSnapshot: Boolean): (Long, StateStoreCheckpointInfo) = {
     if (!isRouted) throw notRouted()
-    val isBinned = !isStock(loadedVersion)
+    val isBinned = life.now.followsTable
     if (isSnapshotWanted && isBinned) {
       wantedSnapshot = loadedVersion + 1
       isSnapshotWanted = false
@@ -431,7 +418,7 @@ private[binshift] final class BinnedRocksDB(
     // another, merging isn't put off a second time.
     isMergedLater = switchedAt.contains(version - 1) && !isMergedLater
     if (isPaced && !isMergedLater) CompactionPace.committed(this, RocksDBFields.native(this), rocksDbOptions)
-    if (isRouted && isBinned) {
+    if (isBinned) {
       shipping.onCommit(version, info.stateStoreCkptId)
       if (shipping.isStepNext) {
         // What is written after the flush would have to be flushed again.

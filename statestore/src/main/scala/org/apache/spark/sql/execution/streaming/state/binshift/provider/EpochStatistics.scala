@@ -1,8 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.provider
 
-import scala.util.control.NonFatal
-
-import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.binshift.OrWarn
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{BinCounts, KeySample, RowCounts, StoreReport}
@@ -13,7 +11,7 @@ import org.apache.spark.TaskContext
  *
  * Used by the store's task.
  */
-private[provider] final class EpochStatistics(store: StateStoreId, routing: EpochRouting) extends Logging {
+private[provider] final class EpochStatistics(store: StateStoreId, routing: EpochRouting) extends OrWarn {
   /** The version that is being counted, until it is committed. */
   private var counted: Option[Counted] = None
   private var keySample: KeySample = _
@@ -43,14 +41,11 @@ private[provider] final class EpochStatistics(store: StateStoreId, routing: Epoc
    */
   def report(epoch: Long, counts: BinCounts, isSized: Boolean, size: => Option[RowCounts], awaited: => Int): Unit = {
     forget()
-    try routing.reportAddress(epoch).foreach { address =>
-        val hot = Option(keySample).toSeq.flatMap(_.hottest(routing.keysWanted(epoch)))
-        address.add(StoreReport.of(store, epoch, counts, isSized, size, awaited, hot).toBytes)
-      }
-    catch {
-      // Statistics are not worth failing an epoch that is committed.
-      case NonFatal(e) => logWarning(s"$store could not report its bins at epoch $epoch", e)
-    }
+    // Statistics are not worth failing an epoch that is committed.
+    orWarn(s"$store could not report its bins at epoch $epoch")(routing.reportAddress(epoch).foreach { address =>
+      val hot = Option(keySample).toSeq.flatMap(_.hottest(routing.keysWanted(epoch)))
+      address.add(StoreReport.of(store, epoch, counts, isSized, size, awaited, hot).toBytes)
+    })
   }
 
   /** Makes the next load count from the start. */

@@ -3,15 +3,12 @@ package org.apache.spark.sql.execution.streaming.state.binshift.recovery
 import java.util.TreeMap
 import java.util.concurrent.atomic.{AtomicBoolean, AtomicLong}
 
-import scala.util.control.NonFatal
-
 import org.apache.hadoop.fs.Path
 import org.rocksdb.{ReadOptions, RocksDB => NativeRocksDB, Snapshot, WriteBatch, WriteOptions}
 
 import org.apache.spark.TaskContext
-import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.RecordType
-import org.apache.spark.sql.execution.streaming.state.binshift.{Faults, Trace}
+import org.apache.spark.sql.execution.streaming.state.binshift.{Faults, OrWarn, Trace}
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, KeyRows, NumberedFamily}
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{RowCounts, RowsByBin}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinnedFileManager, RocksDBFields}
@@ -30,7 +27,7 @@ import org.apache.spark.util.ThreadUtils
  * @param isIdle whether a core is free of tasks
  */
 private[binshift] final class QuickReplay(db: ReplayingRocksDB, isIdle: () => Boolean) extends BinnedFileManager.Replay
-  with AutoCloseable with Logging {
+  with AutoCloseable with OrWarn {
   import QuickReplay._
 
   /** Evaluated late, because Spark also asks for changelogs before it opens the database, without reading them. */
@@ -89,11 +86,9 @@ private[binshift] final class QuickReplay(db: ReplayingRocksDB, isIdle: () => Bo
 
   /** Counts in the background, while tasks leave a core free. */
   def count(): Unit = if (!isQueued.getAndSet(true)) Counting.execute { () =>
-    try while (synchronized(countSome())) if (!isIdle()) Thread.sleep(PauseMs)
-    catch {
-      case NonFatal(e) =>
-        logWarning("replayed rows could not be counted in the background; they are counted when their number is needed", e)
-    } finally isQueued.set(false)
+    try orWarn("replayed rows could not be counted in the background; they are counted when their number is needed")(
+        while (synchronized(countSome())) if (!isIdle()) Thread.sleep(PauseMs))
+    finally isQueued.set(false)
   }
 
   /**

@@ -1,8 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 
-import scala.util.control.NonFatal
-
-import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.binshift.OrWarn
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRouting, ShippingHint}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.{RocksDBArguments, WholeFiles}
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
@@ -18,7 +16,7 @@ private[binshift] final class PartitionShipping(
     db: ShippingStore,
     routing: EpochRouting,
     arguments: RocksDBArguments,
-    conf: BackgroundConf) extends Logging {
+    conf: BackgroundConf) extends OrWarn {
 
   private var parts = Seq.empty[OrderPart]
   @volatile private var needed: Option[Long] = None
@@ -61,40 +59,28 @@ private[binshift] final class PartitionShipping(
   private def isConcerned: Boolean = parts.nonEmpty || needed.nonEmpty
 
   private def neededFor(hint: ShippingHint): Option[Long] =
-    try {
+    orWarn(s"$store could not find out which of its files order ${hint.order} needs; it keeps the same files as before", needed)(
       routing.shippingOrder(hint.order).filter { order =>
         order.isAhead && order.leaving(store.partitionId).values.flatten.exists(_.step >= hint.next)
-      }.map(_.base - 1)
-    } catch {
-      case NonFatal(e) =>
-        logWarning(s"$store could not find out which of its files order ${hint.order} needs; it keeps the same files as before",
-          e)
-        needed
-    }
+      }.map(_.base - 1))
 
   private def open(hint: ShippingHint): Option[OrderPart] =
-    try {
-      routing.shippingOrder(hint.order).map(new OrderPart(_, store, db, routing, arguments, conf))
-    } catch {
-      case NonFatal(e) =>
-        logWarning(s"$store could not join order ${hint.order}; bins that it should send or get come from the checkpoint", e)
-        None
-    }
+    orWarn(s"$store could not join order ${hint.order}; bins that it should send or get come from the checkpoint",
+      Option.empty[OrderPart])(
+      routing.shippingOrder(hint.order).map(new OrderPart(_, store, db, routing, arguments, conf)))
 
   /**
    * Runs `body`, and leaves the order if that fails. A failing copy must not fail the batch; without it, bins come from the
    * checkpoint.
    */
   private def attempt(part: OrderPart)(body: => Unit): Boolean =
-    try {
-      body
-      true
-    } catch {
-      case NonFatal(e) =>
-        logWarning(
-          s"$store has left order ${part.order.id} after an error; bins that it should send or get come from the checkpoint", e)
+    orWarn(
+      s"$store has left order ${part.order.id} after an error; bins that it should send or get come from the checkpoint", {
         part.close()
         false
+      }) {
+      body
+      true
     }
 
   /** The number of bins in the awaited steps whose copies aren't here yet, or are far behind. */

@@ -10,7 +10,7 @@ import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.state.binshift.Faults
+import org.apache.spark.sql.execution.streaming.state.binshift.{Faults, OrWarn}
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.NumberedFamily
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.ShippingOrder
 import org.apache.spark.sql.execution.streaming.state.{RocksDBConf, StateStoreId}
@@ -30,7 +30,7 @@ import org.apache.spark.util.ThreadUtils
 private[binshift] final class RowSource(
     private val store: StateStoreId, order: ShippingOrder, attempt: String, families: Seq[NumberedFamily], dir: File,
     dbConf: RocksDBConf,
-    conf: BackgroundConf) extends Logging {
+    conf: BackgroundConf) extends OrWarn {
   import RowSource._
 
   private val ids = for {
@@ -51,12 +51,8 @@ private[binshift] final class RowSource(
   /** Begins to answer, because the links exist now. */
   def begin(): Unit = {
     add(this)
-    ShippingThreads.answers.execute { () =>
-      try opened()
-      catch {
-        case NonFatal(e) => logWarning(s"$store cannot look up rows for order ${order.id}; whole bins go instead", e)
-      }
-    }
+    ShippingThreads.answers.execute(() =>
+      orWarn(s"$store cannot look up rows for order ${order.id}; whole bins go instead")(opened(): Unit))
   }
 
   /** Tells everybody who asks that there will be no rows, because there are no links. */
@@ -87,14 +83,12 @@ private[binshift] final class RowSource(
   }
 
   private def answer(target: Int, content: Array[Byte]): Unit =
-    try {
+    orWarn(s"$store could not answer partition $target, which asks for rows") {
       val request = RowFormat.request(content)
       if (begins(request)) {
         try answer(target, request)
         finally answered.synchronized(answered(request.receiver) = (request.number, Some(System.nanoTime())))
       }
-    } catch {
-      case NonFatal(e) => logWarning(s"$store could not answer partition $target, which asks for rows", e)
     }
 
   /**

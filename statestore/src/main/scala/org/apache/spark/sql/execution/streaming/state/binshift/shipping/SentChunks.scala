@@ -7,7 +7,7 @@ import scala.collection.mutable
 import scala.util.control.NonFatal
 
 import org.apache.spark.SparkEnv
-import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.binshift.OrWarn
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.ShippingOrder
 import org.apache.spark.storage.BlockId
@@ -23,7 +23,7 @@ import org.apache.spark.storage.BlockId
  * Thread-safe: one thread sends, and others close it and look for messages of receivers. Blocks are removed on threads of their own,
  * because removing a block that is being read has to wait.
  */
-private[shipping] final class SentChunks(order: ShippingOrder, store: StateStoreId, conf: BackgroundConf) extends Logging {
+private[shipping] final class SentChunks(order: ShippingOrder, store: StateStoreId, conf: BackgroundConf) extends OrWarn {
   import SentChunks._
 
   /** Part of the names of its blocks, so that a store that sends again uses other names. */
@@ -69,12 +69,7 @@ private[shipping] final class SentChunks(order: ShippingOrder, store: StateStore
 
   /** Marks the end: nothing more will be sent. */
   def end(): Unit =
-    try marker.end()
-    catch {
-      case NonFatal(e) =>
-        logWarning(s"$store could not announce that it sends nothing more for order ${order.id}", e)
-        marker.close()
-    }
+    orWarn(s"$store could not announce that it sends nothing more for order ${order.id}", marker.close())(marker.end())
 
   /** Frees chunks that nobody has fetched. Nothing can be sent afterwards. */
   def close(): Unit = synchronized {
@@ -170,8 +165,8 @@ private[shipping] final class SentChunks(order: ShippingOrder, store: StateStore
   }
 
   private def look(): Unit = if (SparkEnv.get != null) {
-    try if (!synchronized(isClosed)) freeReceived()
-    catch { case NonFatal(e) => logWarning(s"$store could not free what it has sent in order ${order.id}; it tries again", e) }
+    orWarn(s"$store could not free what it has sent in order ${order.id}; it tries again")(
+      if (!synchronized(isClosed)) freeReceived())
     synchronized {
       isWatched = false
       watch()

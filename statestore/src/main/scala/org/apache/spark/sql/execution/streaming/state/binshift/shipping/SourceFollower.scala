@@ -5,8 +5,7 @@ import java.util.concurrent.{ConcurrentHashMap, ScheduledFuture, TimeUnit}
 import scala.util.Using
 import scala.util.control.NonFatal
 
-import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.state.binshift.Faults
+import org.apache.spark.sql.execution.streaming.state.binshift.{Faults, OrWarn}
 import org.apache.spark.sql.execution.streaming.state.binshift.recovery.{CheckpointedBins, CommittedChanges}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRouting, ShippingOrder}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.RocksDBArguments
@@ -20,7 +19,7 @@ import org.apache.spark.util.Utils
  * It works in turns, one at a time, on the threads of [[ShippingThreads.staging]]. If one copy fails, the others continue.
  */
 private[binshift] final class SourceFollower private (
-    source: StateStoreId, order: ShippingOrder, routing: EpochRouting, arguments: RocksDBArguments) extends Logging {
+    source: StateStoreId, order: ShippingOrder, routing: EpochRouting, arguments: RocksDBArguments) extends OrWarn {
   import SourceFollower._
 
   @volatile private var copies = Vector.empty[StagedCopy]
@@ -60,10 +59,8 @@ private[binshift] final class SourceFollower private (
 
   private def run(): Unit = if (begin()) {
     var isBusy = false
-    try isBusy = bringOn()
-    catch {
-      case NonFatal(e) => logWarning(s"could not make progress with the copies from $source; the next turn tries again", e)
-    } finally end(isBusy)
+    try orWarn(s"could not make progress with the copies from $source; the next turn tries again") { isBusy = bringOn() }
+    finally end(isBusy)
   }
 
   private def begin(): Boolean = synchronized {

@@ -3,9 +3,8 @@ package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 import java.io.File
 
 import scala.collection.mutable
-import scala.util.control.NonFatal
 
-import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.binshift.OrWarn
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRouting, ShippingOrder}
 import org.apache.spark.util.Utils
 
@@ -16,7 +15,7 @@ import org.apache.spark.util.Utils
  */
 private[binshift] final class StagedBins(
     dir: File, conf: BackgroundConf, order: ShippingOrder, copies: Seq[StagedCopy], clients: Map[Int, RowClient],
-    routing: EpochRouting) extends Logging {
+    routing: EpochRouting) extends OrWarn {
   private val followers = copies.map(SourceFollower.join(_, order, routing))
 
   def begin(epoch: Long, next: Int, dueStep: Option[Int]): Unit = {
@@ -74,12 +73,7 @@ private[binshift] final class StagedBins(
     copies.foreach(_.cancel())
     // On a thread of its own, because closing may wait for a turn that reads a checkpoint.
     ShippingThreads.closing.execute { () =>
-      copies.foreach { copy =>
-        try copy.close()
-        catch {
-          case NonFatal(e) => logWarning(s"a copy in $dir could not be closed; its directory is deleted", e)
-        }
-      }
+      copies.foreach(copy => orWarn(s"a copy in $dir could not be closed; its directory is deleted")(copy.close()))
       Utils.deleteRecursively(dir)
     }
   }

@@ -7,8 +7,7 @@ import java.util.concurrent.locks.ReentrantLock
 import scala.util.Using
 import scala.util.control.NonFatal
 
-import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, Faults}
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, Faults, OrWarn, StateMachine}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.CommittedFile
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.NumberedFamily
 import org.apache.spark.sql.execution.streaming.state.binshift.recovery.{Change, CommittedChanges}
@@ -46,7 +45,8 @@ private[binshift] final class StagedCopy(
     dir: File,
     routing: EpochRouting,
     val arguments: RocksDBArguments,
-    conf: BackgroundConf) extends Logging {
+    conf: BackgroundConf) extends OrWarn {
+  import CopyState._
   import StagedCopy._
 
   private val parts = new CopyParts(bins)
@@ -63,7 +63,9 @@ private[binshift] final class StagedCopy(
 
   private val lock = new ReentrantLock()
 
-  @volatile private var state: State = Fetching
+  /** Changed with the lock. */
+  private val states = new StateMachine[CopyState](s"$target: the copy of the bins of $source", CopyState.Next, Fetching)
+  private def state: CopyState = states.now
   @volatile private var isCancelled = false
   @volatile private var isShipped = true
   @volatile private var heard = false
@@ -202,14 +204,8 @@ private[binshift] final class StagedCopy(
   def request(bin: Int): Boolean = {
     askedAt = System.nanoTime()
     // Doesn't wait for the lock while a checkpoint is read.
-    state == Fetching && soon(false)(state == Fetching && {
-      try shipment.request(bin, epoch)
-      catch {
-        case NonFatal(e) =>
-          logWarning(s"$target could not ask $source for bin $bin", e)
-          false
-      }
-    })
+    state == Fetching && soon(false)(
+      state == Fetching && orWarn(s"$target could not ask $source for bin $bin", false)(shipment.request(bin, epoch)))
   }
 
   /** Calls `consume` for each change of the bins of `step` that the source committed as `ofVersion`. */
@@ -225,7 +221,7 @@ private[binshift] final class StagedCopy(
   def cancel(): Unit = isCancelled = true
 
   def close(): Unit = exclusively {
-    state = Failed
+    states.become(Failed)
     parts.forgetReady()
     shipment.close()
     try files.close()
@@ -257,7 +253,7 @@ private[binshift] final class StagedCopy(
   /** Begins the copy again, from the checkpoint at `version`. Returns the parts that it needs, with their bins. */
   def beginCheckpoint(version: Long): Seq[(Int, Seq[Int])] = if (state != Damaged) Nil
   else {
-    state = Reading
+    states.become(Reading)
     isShipped = false
     attempt = None
     equalTo = version
@@ -287,7 +283,7 @@ private[binshift] final class StagedCopy(
   def endCheckpoint(): Unit = if (isReading) guarded {
     files.finishPart()
     if (order.isOnDemand) parts.setAllReady()
-    state = Fetched
+    states.become(Fetched)
     true
   }
 
@@ -314,7 +310,7 @@ private[binshift] final class StagedCopy(
   /** Handles a failure: ends the copy, or has it made again later. */
   def fail(e: Throwable): Unit = if (state != Failed) {
     if (state == Fetching) shipment.giveUp()
-    state = if (failures.isAnewAfter(e, wasStaged = state == Staged)) Damaged else Failed
+    states.become(if (failures.isAnewAfter(e, wasStaged = state == Staged)) Damaged else Failed)
     parts.forgetReady()
     try files.clear()
     finally closeChanges()
@@ -341,7 +337,7 @@ private[binshift] final class StagedCopy(
       if (attempt.exists(_ != header.attempt)) throw new DamagedShipment("it mixes two attempts of a task")
       attempt = Some(header.attempt)
       mapping.add(header.families)
-      if (header.isLast) state = Fetched
+      if (header.isLast) states.become(Fetched)
     }
     received.isDefined
   }
@@ -353,7 +349,7 @@ private[binshift] final class StagedCopy(
     changes = Option.when(order.isAhead)(
       new CopiedChanges(all, files, families.values, arguments, new File(dir, s"changes-${failures.count}")))
     Faults.at("stage.done", target)
-    state = Staged
+    states.become(Staged)
     catchUp.begin(epoch, epoch - equalTo)
     true
   }
@@ -403,14 +399,4 @@ private[binshift] object StagedCopy {
 
   /** How long a task waits for the lock before it checks whether the copy makes progress. */
   private val LockMs = 20L
-
-  private sealed trait State
-  private case object Fetching extends State
-  /** The rows that had arrived were dropped. The checkpoint has to be read, once the base is committed. */
-  private case object Damaged extends State
-  /** The checkpoint is being read. */
-  private case object Reading extends State
-  private case object Fetched extends State
-  private case object Staged extends State
-  private case object Failed extends State
 }

@@ -12,7 +12,7 @@ import org.apache.hadoop.fs.Path
 import org.apache.spark.SparkEnv
 import org.apache.spark.internal.Logging
 import org.apache.spark.rpc.RpcTimeout
-import org.apache.spark.sql.execution.streaming.state.binshift.{Faults, LogLine}
+import org.apache.spark.sql.execution.streaming.state.binshift.{Faults, LogLine, OrWarn}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.FilesHere
 import org.apache.spark.util.RpcUtils
 
@@ -113,7 +113,7 @@ private[shipping] final class StandbyStores private (runId: String, conf: Standb
   }
 }
 
-private[sql] object StandbyStores extends Logging {
+private[sql] object StandbyStores extends OrWarn {
   /** The name of the driver's endpoint. */
   val EndpointName = "binshift-standbys"
 
@@ -134,8 +134,7 @@ private[sql] object StandbyStores extends Logging {
 
   private[shipping] def drop(root: String, store: StandbyStore): Unit = {
     stores.remove(root, store)
-    try store.close()
-    catch { case NonFatal(e) => logWarning(s"files of the standby of $root stay until this executor ends", e) }
+    orWarn(s"files of the standby of $root stay until this executor ends")(store.close())
   }
 
   /** The files that are here for a store that is about to be loaded on this executor. */

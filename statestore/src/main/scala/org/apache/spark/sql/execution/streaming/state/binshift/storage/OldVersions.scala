@@ -2,15 +2,12 @@ package org.apache.spark.sql.execution.streaming.state.binshift.storage
 
 import java.io.File
 
-import scala.util.control.NonFatal
-
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 
-import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.sql.execution.streaming.state.binshift.{Faults, Trace}
+import org.apache.spark.sql.execution.streaming.state.binshift.{Faults, OrWarn, Trace}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{SnapshotList, VersionFile}
 
 /**
@@ -21,7 +18,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{Snaps
  *
  * Called by maintenance threads, one at a time for a store.
  */
-private[binshift] trait OldVersions extends RocksDBFileManager with Logging {
+private[binshift] trait OldVersions extends RocksDBFileManager with OrWarn {
   protected def directory: Path
   protected def hadoop: Configuration
   protected def scratch: File
@@ -68,15 +65,10 @@ private[binshift] trait OldVersions extends RocksDBFileManager with Logging {
     if (Trace.isOn && gone.nonEmpty)
       Trace("deletes", directory, "before" -> bound, "files" -> pathsOf(gone), "kept" -> pathsOf(kept))
     val manager = CheckpointFileManager.create(directory, hadoop)
-    def delete(file: Path): Boolean =
-      try {
-        manager.delete(file)
-        true
-      } catch {
-        case NonFatal(e) =>
-          logWarning(s"$file could not be deleted; a later cleanup tries again", e)
-          false
-      }
+    def delete(file: Path): Boolean = orWarn(s"$file could not be deleted; a later cleanup tries again", false) {
+      manager.delete(file)
+      true
+    }
     val (snapshots, others) = gone.partition(_.isSnapshot)
     if (snapshots.nonEmpty) {
       val there = SnapshotList.folders.map(new Path(directory, _)).filter(manager.exists).flatMap(manager.list(_))

@@ -5,15 +5,13 @@ import java.util.concurrent.ConcurrentHashMap
 
 import scala.collection.Map
 import scala.jdk.CollectionConverters._
-import scala.util.control.NonFatal
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 
-import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults, Trace}
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults, OrWarn, Trace}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{SnapshotList, VersionFile}
 
 /**
@@ -24,7 +22,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{Snaps
  *
  * Called by tasks and maintenance threads.
  */
-private[binshift] trait OwnSnapshots extends RocksDBFileManager with Logging {
+private[binshift] trait OwnSnapshots extends RocksDBFileManager with OrWarn {
   import OwnSnapshots._
 
   protected def directory: Path
@@ -92,13 +90,9 @@ private[binshift] trait OwnSnapshots extends RocksDBFileManager with Logging {
    * content.
    */
   private def isAnothers(zip: Path, mine: Map[String, RocksDBSnapshotFile]): Boolean =
-    try {
+    orWarn(s"$zip cannot be read, so nobody knows which run wrote it; it is deleted", false) {
       val listed = SnapshotList.read(zip.getFileSystem(hadoop), zip, scratch)
       listed.immutableFiles.map(_.dfsFileName).toSet != mine.values.map(_.immutableFile.dfsFileName).toSet
-    } catch {
-      case NonFatal(e) =>
-        logWarning(s"$zip cannot be read, so nobody knows which run wrote it; it is deleted", e)
-        false
     }
 
   private def requireOwned(version: Long, isWritten: Boolean): Unit = {

@@ -2,9 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.binshift.storage
 
 import java.util.concurrent.{RejectedExecutionException, ThreadPoolExecutor}
 
-import scala.util.control.NonFatal
-
-import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.binshift.OrWarn
 import org.apache.spark.util.ThreadUtils
 
 /**
@@ -13,17 +11,13 @@ import org.apache.spark.util.ThreadUtils
  *
  * Relies on Spark: commits put snapshots into a queue, from which maintenance uploads them, and anybody may take from that queue.
  */
-private[binshift] object PromptUploads extends Logging {
+private[binshift] object PromptUploads extends OrWarn {
   private lazy val thread: ThreadPoolExecutor = ThreadUtils.newDaemonFixedThreadPool(1, "binshift-upload")
 
   /** Returns at once. */
   def submit(db: VersionedRocksDB): Unit =
-    try thread.execute { () =>
-        try db.uploadSnapshots()
-        catch {
-          case NonFatal(e) => logWarning(s"a snapshot of ${db.localRootDir.getName} could not be uploaded promptly", e)
-        }
-      }
+    try thread.execute(() =>
+        orWarn(s"a snapshot of ${db.localRootDir.getName} could not be uploaded promptly")(db.uploadSnapshots()))
     catch {
       case e: RejectedExecutionException => logWarning("snapshots are only uploaded by Spark's maintenance from now on", e)
     }

@@ -3,12 +3,10 @@ package org.apache.spark.sql.execution.streaming.state.binshift.storage
 import java.io.File
 import java.nio.file.Files
 
-import scala.util.control.NonFatal
-
 import org.json4s.{DefaultFormats, Formats}
 import org.json4s.jackson.Serialization
 
-import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.binshift.OrWarn
 import org.apache.spark.sql.execution.streaming.state.RocksDBCheckpointMetadata
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{RowCounts, RowsByBin}
 
@@ -19,7 +17,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{RowCo
  * Relies on Spark: the zip of a snapshot contains all small files of the directory that it is made of, and a load unpacks all of them.
  * So Spark's own provider and older versions of binshift can read a snapshot with this file, and a snapshot that they make has none.
  */
-private[storage] object SnapshotRows extends Logging {
+private[storage] object SnapshotRows extends OrWarn {
   private val Name = "binshift-rows.json"
   private implicit val formats: Formats = DefaultFormats
 
@@ -28,12 +26,8 @@ private[storage] object SnapshotRows extends Logging {
     val counts = rows.toMap
     def numbers(of: RowCounts => Long) = counts.collect { case (bin, n) if of(n) != 0 => bin.toString -> of(n) }
     val file = new File(dir, Name)
-    try Files.writeString(file.toPath, Serialization.write(Content(numbers(_.rows), numbers(_.internal)))): Unit
-    catch {
-      case NonFatal(e) =>
-        logWarning(s"$file cannot be written; whoever loads the snapshot counts its rows", e)
-        file.delete(): Unit
-    }
+    orWarn(s"$file cannot be written; whoever loads the snapshot counts its rows", file.delete(): Unit)(
+      Files.writeString(file.toPath, Serialization.write(Content(numbers(_.rows), numbers(_.internal)))): Unit)
   }
 
   /**
@@ -42,17 +36,15 @@ private[storage] object SnapshotRows extends Logging {
    */
   def take(dir: File, snapshot: RocksDBCheckpointMetadata): Option[RowsByBin] = {
     val file = new File(dir, Name)
-    try Option.when(file.exists) {
-        val Content(rows, internal) = Serialization.read[Content](Files.readString(file.toPath))
-        val all = rows.map { case (bin, n) => bin.toInt -> RowCounts(n, 0) }.toSeq ++
-          internal.map { case (bin, n) => bin.toInt -> RowCounts(0, n) }
-        RowsByBin(all)
-      }.filter { _.total == RowCounts(snapshot.numKeys, snapshot.numInternalKeys) }
-    catch {
-      case NonFatal(e) =>
-        logWarning(s"$file cannot be read; the rows of the snapshot are counted instead", e)
-        None
-    } finally file.delete(): Unit
+    try orWarn(s"$file cannot be read; the rows of the snapshot are counted instead", Option.empty[RowsByBin]) {
+        Option.when(file.exists) {
+          val Content(rows, internal) = Serialization.read[Content](Files.readString(file.toPath))
+          val all = rows.map { case (bin, n) => bin.toInt -> RowCounts(n, 0) }.toSeq ++
+            internal.map { case (bin, n) => bin.toInt -> RowCounts(0, n) }
+          RowsByBin(all)
+        }.filter { _.total == RowCounts(snapshot.numKeys, snapshot.numInternalKeys) }
+      }
+    finally file.delete(): Unit
   }
 }
 

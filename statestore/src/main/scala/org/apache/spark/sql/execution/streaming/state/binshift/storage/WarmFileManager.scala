@@ -59,6 +59,8 @@ private[binshift] class WarmFileManager(
     savepoints = Some(spares)
   }
 
+  private def fetchedAgain = s"files of $dfsRootDir that are here already are fetched again"
+
   override protected def isDisowned(version: Long, isWritten: Boolean): Boolean = disowned(version, isWritten)
 
   /**
@@ -156,12 +158,7 @@ private[binshift] class WarmFileManager(
     /** Evaluated when the first file is wanted, because most loads find the version loaded already. */
     private lazy val loading: Option[FilesHere.Loading] = {
       hasBegun = true
-      try files.flatMap(_.begin())
-      catch {
-        case NonFatal(e) =>
-          logWarning(s"files of $dfsRootDir that are here already are fetched again", e)
-          None
-      }
+      orWarn(fetchedAgain, Option.empty[FilesHere.Loading])(files.flatMap(_.begin()))
     }
     private var hasBegun = false
     private var isClosed = false
@@ -172,16 +169,12 @@ private[binshift] class WarmFileManager(
     def isUsed: Boolean = used
 
     def link(into: File, mapping: RocksDBFileMapping, version: Long): Int =
-      try {
+      orWarn(fetchedAgain, 0) {
         val linked = loading.fold(Seq.empty[File])(_.link(into, mapping, version)).map(new LinkedFile(_, mapping))
         links ++= linked
         unproven ++= linked
         used ||= linked.nonEmpty
         linked.size
-      } catch {
-        case NonFatal(e) =>
-          logWarning(s"files of $dfsRootDir that are here already are fetched again", e)
-          0
       }
 
     def changelog(version: Long, id: Option[String]): Option[File] = {
