@@ -2,23 +2,12 @@ package org.apache.spark.sql.execution.streaming.state.binshift
 
 import scala.util.Try
 
-import org.apache.spark.sql.execution.streaming.state.binshift.provider.StoreLife
+import org.apache.spark.sql.execution.streaming.state.binshift.provider.StoreRole
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping.CopyState
 
-/** Checks, for each two states of a machine, whether the one may follow the other. */
+/** Checks, for each two states of a copy, whether the one may follow the other, and what a store is at a version. */
 object TestStateMachines {
   /** For each state, which of them may follow it, in the order of the rows. */
-  private val Lives: Seq[(StoreLife, String)] = {
-    import StoreLife._
-    Seq(
-      Unloaded -> " xxxx ",
-      Stock -> " xxxx ",
-      Takeover -> " xxx  ",
-      Routed -> " xxx  ",
-      Read -> " x  xx",
-      Retired -> " x  x ")
-  }
-
   private val Copies: Seq[(CopyState, String)] = {
     import CopyState._
     Seq(
@@ -32,7 +21,7 @@ object TestStateMachines {
 
   /** Returns `null`, or what is wrong. */
   def check(): String =
-    (wrong(StoreLife.Next, Lives) ++ wrong(CopyState.Next, Copies) ++ wrongLives ++ wrongWays).nextOption().orNull
+    (wrong(CopyState.Next, Copies) ++ wrongRoles).nextOption().orNull
 
   private def wrong[S](next: Map[S, Set[S]], expected: Seq[(S, String)]): Iterator[String] = {
     val states = expected.map(_._1)
@@ -52,26 +41,17 @@ object TestStateMachines {
   private val Versions = 0L to 5L
   private val TakenOverAt = None +: Versions.map(Option(_))
 
-  private def wrongLives: Iterator[String] = for {
+  private def wrongRoles: Iterator[String] = for {
     version <- Versions.iterator
     takenOverAt <- TakenOverAt
     ofRun <- Seq(true, false)
     side = takenOverAt.fold(1)(epoch => version.compare(epoch))
-    life =
-      if (side < 0) StoreLife.Stock
-      else if (!ofRun) StoreLife.Read
-      else if (side == 0) StoreLife.Takeover
-      else StoreLife.Routed
-    found = StoreLife.at(version, takenOverAt, ofRun)
-    if found != life || found.followsTable != (ofRun && side >= 0)
+    role =
+      if (side < 0) StoreRole.Stock
+      else if (!ofRun) StoreRole.Read
+      else if (side == 0) StoreRole.Takeover
+      else StoreRole.Routed
+    found = StoreRole.at(version, takenOverAt, ofRun)
+    if found != role || found.followsTable != (ofRun && side >= 0)
   } yield s"version $version of $takenOverAt, $ofRun is $found"
-
-  /** A store may load any version after any other. */
-  private def wrongWays: Iterator[String] = for {
-    takenOverAt <- TakenOverAt.iterator
-    ofRun <- Seq(true, false)
-    from <- Versions
-    to <- Versions
-    if !StoreLife.Next(StoreLife.at(from, takenOverAt, ofRun))(StoreLife.at(to, takenOverAt, ofRun))
-  } yield s"from version $from to $to of $takenOverAt, $ofRun"
 }

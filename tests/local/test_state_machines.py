@@ -1,8 +1,8 @@
-"""Which states may follow one another is written in tables, and anything else throws and changes nothing."""
+"""Which states of a copy may follow one another is written in a table, and anything else throws and changes nothing."""
 
 from __future__ import annotations
 
 
-def test_a_store_and_a_copy_change_as_their_tables_say_and_in_no_other_way(spark):
+def test_a_copy_changes_as_its_table_says_and_a_store_is_what_its_version_says(spark):
     base = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift
     assert base.TestStateMachines.check() is None

@@ -284,7 +284,7 @@ def test_an_epoch_that_was_begun_by_the_stock_provider_is_ended_in_its_form(stre
 
 
 def test_a_late_job_of_an_earlier_epoch_loads_the_state_from_before_the_takeover(stream):
-    """Like an action that a sink has left to another thread."""
+    """A sink evaluates the frame of the batch before once more, as one does that keeps frames."""
     run = started_by_stock(stream, "count", epochs=(0, 1))
     fail_at(run, 2)
     keep, earlier = run._keep, {}

@@ -3,7 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.binshift.provider
 import org.apache.hadoop.fs.Path
 
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults, LogLine, OrWarn, StateMachine, Trace}
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults, LogLine, OrWarn, Trace}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.VersionFile
 import org.apache.spark.sql.execution.streaming.state.binshift.conversion.PartitionTakeover
 import org.apache.spark.sql.execution.streaming.state.binshift.migration.{BinAudits, BinMover, PendingBins}
@@ -40,7 +40,7 @@ private[binshift] final class BinnedRocksDB(
     arguments: RocksDBArguments,
     isUnloadedOnCommit: Boolean)
   extends ReplayingRocksDB(storeId, routing, arguments, wanted = None) with ShippingStore with OrWarn {
-  import StoreLife._
+  import StoreRole._
 
   /** The bins and rows that the last load adopted and released. */
   def lastSwitch: SwitchStats = switchStats
@@ -90,13 +90,15 @@ private[binshift] final class BinnedRocksDB(
 
   private val takenOverAt = takeOver.map(_.epoch)
   /** What the store is at the version that was last loaded. */
-  private val life = new StateMachine[StoreLife](storeId.toString, StoreLife.Next, Unloaded)
+  @volatile private var role: StoreRole = Unloaded
+  /** True once the epoch of a takeover is over, so that nobody reads the old state any more. Maintenance reads it. */
+  @volatile private var isTakenOver = takenOverAt.isEmpty
 
   /** True if the last commit put off the check whether files have piled up. */
   private var isMergedLater = false
 
   /** True for a store that only reads, if the query didn't have its partition at the loaded version. Such a store is empty. */
-  def isRetired: Boolean = life.now == Retired
+  def isRetired: Boolean = role == Retired
 
   private val statistics = new EpochStatistics(storeId, routing)
   private val trace = new StoreTrace(storeId, routing)
@@ -147,13 +149,14 @@ private[binshift] final class BinnedRocksDB(
       loadEmpty: Boolean): RocksDB = {
     shipping.awaitLinks()
     mover.released.hold()
-    life.become(StoreLife.at(version, takenOverAt, isRouted))
-    keepPlain(life.now == Stock)
+    role = StoreRole.at(version, takenOverAt, isRouted)
+    keepPlain(role == Stock)
+    if (takenOverAt.exists(version > _)) isTakenOver = true
     if (isRouted) {
       retained.committed(version, stateStoreCkptId)
       if (routing.wantsSnapshot(version, partitionId)) isSnapshotWanted = true
     }
-    life.now match {
+    role match {
       case Stock =>
         switchStats = SwitchStats.None
         baseId = None
@@ -165,7 +168,7 @@ private[binshift] final class BinnedRocksDB(
         if (!readOnly && !VersionedRocksDB.ReadersOpenToWrite) throw notRouted()
         routing.requireLogged(version)
         if (ReadPartitions.MayBeRetired && isRetiredAt(version)) {
-          life.become(Retired)
+          role = Retired
           loadStored(version, None, readOnly, loadEmpty = true)
         } else loadStored(version, stateStoreCkptId, readOnly, loadEmpty)
     }
@@ -178,7 +181,7 @@ private[binshift] final class BinnedRocksDB(
 
   private def loadRouted(version: Long, ckptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): Unit = {
     val tables = routing.at(version)
-    val isTakeover = life.now == Takeover
+    val isTakeover = role == Takeover
     val switch =
       if (isTakeover) Some(BinSwitch.Fresh)
       else tables.before.map(BinSwitch.between(_, tables.now, partitionId)).filterNot(_.isEmpty)
@@ -225,10 +228,10 @@ private[binshift] final class BinnedRocksDB(
     if (!files.isEmpty) loaded = Some(version -> files)
     // The native database is another one, so everything was loaded from the checkpoint, which another attempt may have written.
     if (RocksDBFields.native(this) ne native) {
-      if (Trace.isOn && life.now.followsTable) trace.opened(version, ckptId, loadEmpty, binnedFiles.loadedSnapshot)
+      if (Trace.isOn && role.followsTable) trace.opened(version, ckptId, loadEmpty, binnedFiles.loadedSnapshot)
       mover.forget()
       audits.forget()
-      if (life.now.followsTable && isCountedNow()) {
+      if (role.followsTable && isCountedNow()) {
         replayed.close()
         // So that the next load needn't count again.
         snapshotTurn.request()
@@ -256,7 +259,7 @@ private[binshift] final class BinnedRocksDB(
     if (!isSwitched(version)) {
       switchedAt = None
       reload = () =>
-        // Any files in a new partition's directory date from before it was retired.
+        // The store begins empty, whatever files its directory has.
         if (switch.isNew) loadStored(version, None, readOnly = false, loadEmpty = true)
         else loadStored(version, ckptId, readOnly = true, loadEmpty)
       reload()
@@ -290,7 +293,7 @@ private[binshift] final class BinnedRocksDB(
     try {
       replayed.settle()
       count(
-        if (life.now == Takeover) takeOver.get.fill(this, ckptId, arguments)
+        if (role == Takeover) takeOver.get.fill(this, ckptId, arguments)
         else {
           val moved = inStoredForm(mover.apply(version, switch))
           audits.switched(version, switch.arriving)
@@ -325,7 +328,7 @@ private[binshift] final class BinnedRocksDB(
         s"the state cannot be rebuilt across epoch $epoch, at which it was taken over from Spark's own provider; " +
           s"start from the snapshot of batch $epoch or a later one")
     }
-    if (!isRouted && !StoreLife.isStock(endVersion, takenOverAt)) routing.requireLogged(endVersion)
+    if (!isRouted && !StoreRole.isStock(endVersion, takenOverAt)) routing.requireLogged(endVersion)
     replayed.close()
     replayingUpTo(endVersion)(super.loadFromSnapshot(
         snapshotVersion, endVersion, snapshotVersionStateStoreCkptId, endVersionStateStoreCkptId))
@@ -333,7 +336,7 @@ private[binshift] final class BinnedRocksDB(
 
   /** Versions in the form of Spark's provider have no switches. */
   override def replayOf(version: Long): Option[BinnedFileManager.Replay] =
-    if (StoreLife.isStock(version - 1, takenOverAt)) None
+    if (StoreRole.isStock(version - 1, takenOverAt)) None
     else super.replayOf(version) match {
       case Some(switched) =>
         // A recovery of bins counts rows itself, and looks some of them up.
@@ -349,7 +352,7 @@ private[binshift] final class BinnedRocksDB(
 
   override def keptFrom(retain: Int): Option[OldVersions.Decision] =
     // The epoch of the takeover may run again, and would need the same files.
-    if (takenOverAt.nonEmpty && life.now != Routed) None
+    if (!isTakenOver) None
     else {
       val last = retained.newestCommitted
       val listed = VersionFile.list(storeId, arguments.hadoopConf)
@@ -390,7 +393,7 @@ private[binshift] final class BinnedRocksDB(
    */
   override def commitVersion(forceSnapshot: Boolean): (Long, StateStoreCheckpointInfo) = {
     if (!isRouted) throw notRouted()
-    val isBinned = life.now.followsTable
+    val isBinned = role.followsTable
     if (isSnapshotWanted && isBinned) {
       wantedSnapshot = loadedVersion + 1
       isSnapshotWanted = false

@@ -14,10 +14,10 @@ private[provider] final class StoreTrace(storeId: StateStoreId, routing: EpochRo
       "base_id" -> snapshot._2)
 
   /** A version is loaded, and its switch has been made. */
-  def loaded(version: Long, id: Option[String], readOnly: Boolean, table: RoutingTable, isTakeOver: Boolean): Unit =
+  def loaded(version: Long, id: Option[String], readOnly: Boolean, table: RoutingTable, isTakeover: Boolean): Unit =
     Trace("loaded", storeId, "run" -> routing.run, "version" -> version, "id" -> id, "reads" -> readOnly,
       "entry" -> routing.owners(version + 1).upTo(version).map(_.name.render), "logged_at" -> routing.ranAtMs(version),
-      "bins" -> Trace.ranges(table.binsOf.lift(storeId.partitionId).toSeq.flatten), "takeover" -> isTakeOver)
+      "bins" -> Trace.ranges(table.binsOf.lift(storeId.partitionId).toSeq.flatten), "takeover" -> isTakeover)
 
   /** The task has committed a version, which the driver may not have done yet. */
   def committed(version: Long, id: Option[String], hasChangelog: Boolean): Unit =

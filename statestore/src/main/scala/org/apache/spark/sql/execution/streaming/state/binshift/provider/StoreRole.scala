@@ -5,34 +5,20 @@ package org.apache.spark.sql.execution.streaming.state.binshift.provider
  *
  * @param followsTable whether a query runs on it, and its bins follow the routing table
  */
-private[binshift] sealed abstract class StoreLife(val followsTable: Boolean)
+private[binshift] sealed abstract class StoreRole(val followsTable: Boolean)
 
-private[binshift] object StoreLife {
+private[binshift] object StoreRole {
   /** Nothing was loaded yet. */
-  case object Unloaded extends StoreLife(followsTable = false)
+  case object Unloaded extends StoreRole(followsTable = false)
   /** The epoch was begun with Spark's own provider, so it runs, and commits, in that provider's form. */
-  case object Stock extends StoreLife(followsTable = false)
+  case object Stock extends StoreRole(followsTable = false)
   /** The store begins empty, and is filled from files in the form of Spark's own provider. */
-  case object Takeover extends StoreLife(followsTable = true)
-  case object Routed extends StoreLife(followsTable = true)
+  case object Takeover extends StoreRole(followsTable = true)
+  case object Routed extends StoreRole(followsTable = true)
   /** The store only reads. */
-  case object Read extends StoreLife(followsTable = false)
+  case object Read extends StoreRole(followsTable = false)
   /** The store only reads, and the query had no such partition at the version. Its files are from before, so it begins empty. */
-  case object Retired extends StoreLife(followsTable = false)
-
-  /**
-   * The store of a run may go back behind the takeover: a thread of the user's may still run a job of the batch before, for example
-   * a second action of a `foreachBatch` that nobody waits for.
-   */
-  private val OfRun = Set[StoreLife](Stock, Takeover, Routed)
-
-  val Next: Map[StoreLife, Set[StoreLife]] = Map(
-    Unloaded -> (OfRun + Read),
-    Stock -> (OfRun + Read),
-    Takeover -> OfRun,
-    Routed -> OfRun,
-    Read -> Set(Stock, Read, Retired),
-    Retired -> Set(Stock, Read))
+  case object Retired extends StoreRole(followsTable = false)
 
   /**
    * What a store is when it begins to load `version`. One that reads may turn out to be retired.
@@ -40,7 +26,7 @@ private[binshift] object StoreLife {
    * @param takenOverAt the first binned epoch of a checkpoint that Spark's own provider started
    * @param ofRun       whether the store is one of a running query
    */
-  def at(version: Long, takenOverAt: Option[Long], ofRun: Boolean): StoreLife =
+  def at(version: Long, takenOverAt: Option[Long], ofRun: Boolean): StoreRole =
     if (isStock(version, takenOverAt)) Stock
     else if (!ofRun) Read
     else if (takenOverAt.contains(version)) Takeover
