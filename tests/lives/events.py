@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+#: Where bins go: to so many partitions, or to other owners.
+To = int | Literal["owners", "few", "rebalance"]
+
 
 @dataclass(frozen=True)
 class Epochs:
@@ -25,7 +28,7 @@ class Change:
     It goes to so many partitions, or to other owners of all bins or of a few.
     """
 
-    to: int | Literal["owners", "few", "rebalance"]
+    to: To
     strategy: str
     prepare: bool
     chance: int = 0

@@ -43,8 +43,8 @@ from lives.life import (
     Save,
     TakeOver,
 )
-from lives.oracle import Oracles, Variants, input_of, operators_of, rows_of, state_of
-from local.queries import QUERIES, with_a_point_in_rows
+from lives.oracle import QUERIES, Oracles, Variants, input_of, operators_of, rows_of, state_of
+from local.queries import with_a_point_in_rows
 from traces.by_hand import wound_back
 from traces.checker import RejectedError, Verdict, check
 
@@ -57,7 +57,7 @@ ENDS_AFTER = 6
 #: For so long, a task may wait for what is held. Closing a store would wait for ever.
 HELD_S = 3.0
 #: The rows of so many snapshots are read at the end.
-SNAPSHOTS_READ = 3
+SNAPSHOTS_READ = 6
 #: Operators that may forget rows an epoch later than Spark's provider while bins come on demand.
 FORGET_LATER = ("dedup-watermark", "join-inner", "join-full")
 #: A query fails so often at most by what was armed on purpose.
@@ -312,7 +312,8 @@ class _Player:
         if found == expected:
             self.uncounted = 0
         elif self.uncounted < 0 and (
-            not self._may_forget_later(epoch) or any(n < least for n, least in zip(found, expected, strict=True))
+            not self._may_forget_later(epoch)
+            or any(n < least for n, least in zip(found, expected, strict=True))
         ):
             raise WrongError(f"epoch {epoch} has {found} rows, and not {expected}")
 

@@ -11,10 +11,9 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal
 
 from chaos.life import OPERATORS
-from lives.events import Cancel, Change, Epochs, Event, Fault, Look, Lose, Restart, RollBack, Save
+from lives.events import Cancel, Change, Epochs, Event, Fault, Look, Lose, Restart, RollBack, Save, To
 
 #: Has the most kinds of state: values, lists that grow by merges, maps and timers.
 MOST_KINDS = "tws-jvm"
@@ -32,6 +31,8 @@ BY_KEY = (*["count", "dedup-watermark", "join-inner"] * 2, *[DELETES_BY_KEY] * 3
 SCANNING = ("jvm-with-state", "tumbling-append", "session-fixed", MOST_KINDS)
 #: Operators that are quick with many rows, and get new ones in each epoch.
 LARGE = ("tumbling-append", "dedup-watermark")
+#: Other owners of all bins, or of a few.
+OWNERS: tuple[To, ...] = ("owners", "few", "owners", "few")
 #: Points of `Faults.scala` that a life passes outside of the driver's part in a start, by what is done there.
 COPYING = (
     "export.begin",
@@ -85,7 +86,8 @@ class Theme:
     `odds` are those of settings, if they aren't the usual ones. A life is a sequence of rounds: a migration, an
     epoch or more, and one or two of the `events`, by their weights; then maybe another epoch. So many rounds
     have `changes`, which means a migration, and so many of these are prepared. Faults are at the `points`; some
-    of them are `held` or slow for a while, or `fail`. So many lives begin on Spark's own provider. Migrations go `to` so many partitions, or to other owners.
+    of them are `held` or slow for a while, or `fail`. Migrations go `to` so many partitions, or to
+    other owners. So many lives are `taken_over` from Spark's own provider after their first epochs.
     """
 
     operators: tuple[str, ...] = QUICK
@@ -95,19 +97,13 @@ class Theme:
     retained: tuple[int, ...] = (*range(1, 9), *[20] * 8)
     taken_over: float = 0.15
     strategies: tuple[str, ...] = ("AllAtOnce", "AllAtOnce", "Fluid", "Batched", "OnDemand")
-    to: tuple[int | Literal["owners", "few", "rebalance"], ...] = (
-        *range(1, 7),
-        *["owners", "few"] * 4,
-        "rebalance",
-    )
+    to: tuple[To, ...] = (1, 2, 3, 4, 5, 6, *OWNERS, *OWNERS, "rebalance")
     changes: float = 0.9
     prepared: float = 0.5
     events: Mapping[str, int] = field(
         default_factory=lambda: MappingProxyType(
-            {
-                **{"cancel": 1, "undo": 2, "lose": 2, "restart": 3, "look": 2, "save": 2},
-                **{"fault": 4, "task": 2, "nothing": 4},
-            }
+            {"cancel": 1, "undo": 2, "lose": 2, "restart": 3, "look": 2, "save": 2}
+            | {"fault": 4, "task": 2, "nothing": 4}
         )
     )
     points: tuple[str, ...] = POINTS
@@ -123,9 +119,9 @@ class Theme:
                 case "fault":
                     events.insert(0, self._fault(rng))
                 case "task":
-                    # Before the migration, or while it is under way.
+                    # Before the migration, or more often while it is under way.
                     failing = Fault(rng.choice(TASKS), rng.choice(["throw", "throw", "interrupt"]))
-                    events.insert(rng.choice([0, len(events)]), failing)
+                    events.insert(rng.choice([0, len(events), len(events)]), failing)
                 case "rot":
                     events.insert(0, Fault("checkpoint.file", "damage"))
                 case "cancel":
@@ -199,7 +195,7 @@ WAYS = Theme(
 SWEEPS = Theme(
     operators=ORDERED,
     odds={"no-changelog": 0.0, "join-4": 1.0, "split": 0.6, "eager-cleanup": 0.1},
-    deltas=(5, 10, 10),
+    deltas=(2, 3, 5, 10),
     strategies=("AllAtOnce", "AllAtOnce", "AllAtOnce", "Batched", "OnDemand"),
     prepared=0.5,
     events={"undo": 5, "lose": 1, "restart": 1, "look": 1, "fault": 8},
@@ -248,14 +244,14 @@ ATTEMPTS = Theme(
     held=("snapshot.check",),
     failing=("snapshot.upload",),
 )
-#: Bins and rows come on demand, late. An epoch touches only some of the bins, so that others stay away for long.
+#: Bins and rows come on demand, late. An epoch touches only some of the bins, so that others come later.
 DEMAND = Theme(
     operators=(*BY_KEY, *SCANNING),
     odds={"no-changelog": 0.05, "unload-on-commit": 0.05, "many-bins": 0.7, "small-chunks": 0.4},
     # If there are no others, snapshots have to wait until all bins are here.
     deltas=(1, 1, 2, 3, 5, 10),
     strategies=("OnDemand",),
-    events={"cancel": 1, "undo": 2, "lose": 3, "restart": 2, "look": 3, "fault": 6, "task": 4},
+    events={"cancel": 1, "undo": 2, "lose": 3, "restart": 1, "look": 3, "fault": 6, "task": 7},
     points=(*ON_DEMAND, "export.chunk", "export.scan", "stage.file", "switch.ingest"),
     held=("export.start", "export.scan", "export.chunk"),
     failing=("rows.ask", "stage.file"),
@@ -274,7 +270,7 @@ FILES = Theme(
     prepared=0.05,
     events={"undo": 3, "lose": 4, "restart": 1, "look": 3, "fault": 6, "task": 1, "rot": 3},
     points=("split.begin", "split.begun", "split.link", "split.done", "checkpoint.read", "checkpoint.file"),
-    held=("sweep",),
+    held=(),
     failing=("export.begin", "split.link", "split.link"),
 )
 #: Little is retained, and partitions come and go, so that many files are deleted.
@@ -309,4 +305,4 @@ THEMES = {
     "everything": EVERYTHING,
 }
 #: How often each of them has its turn.
-TURNS = ("ways", *THEMES)
+TURNS = ("ways", "demand", "files", *THEMES)

@@ -150,11 +150,6 @@ QUERIES = {
     "tws-pandas": Query(everything_in_pandas, "update", VARIABLES),
     "tws-rows": Query(everything_in_rows, "update", VARIABLES),
     "tws-jvm": Query(in_jvm("transformed"), "update", VARIABLES),
-    "tws-remembering": Query(
-        in_jvm("remembered"),
-        "update",
-        ({"stateVarName": "total"}, {"stateVarName": "values"}, {"stateVarName": "classes"}),
-    ),
     "tws-initial-state": Query(in_jvm("transformedWithInitialState"), "update", ({"stateVarName": "sum"},)),
 }
 
