@@ -119,9 +119,9 @@ class Theme:
                 case "fault":
                     events.insert(0, self._fault(rng))
                 case "task":
-                    # Before the migration, or more often while it is under way.
                     failing = Fault(rng.choice(TASKS), rng.choice(["throw", "throw", "interrupt"]))
-                    events.insert(rng.choice([0, len(events), len(events)]), failing)
+                    # After the commit of which copies are made, or while bins are on their way.
+                    events.insert(0 if failing.point == "store.committed" else len(events), failing)
                 case "rot":
                     events.insert(0, Fault("checkpoint.file", "damage"))
                 case "cancel":
@@ -206,10 +206,10 @@ SWEEPS = Theme(
 #: Copies are under way for some epochs, while rows are changed and forgotten.
 COPIES = Theme(
     operators=FORGETTING,
-    odds={"no-changelog": 0.0, "small-chunks": 0.3, "split": 0.3},
+    odds={"no-changelog": 0.0, "small-chunks": 0.3, "split": 0.3, "format-2": 0.5},
     strategies=("AllAtOnce", "AllAtOnce", "Batched", "OnDemand"),
     prepared=1.0,
-    events={"cancel": 1, "undo": 2, "lose": 1, "restart": 2, "fault": 6, "task": 3, "nothing": 2},
+    events={"cancel": 1, "undo": 2, "lose": 1, "restart": 2, "fault": 5, "task": 6, "nothing": 1},
     points=COPYING,
     held=("export.start", "export.scan", "stage.done", "changelog.read"),
     failing=("export.begin", "stage.file"),
@@ -258,17 +258,19 @@ DEMAND = Theme(
 )
 #: New partitions begin with all files of old ones, or of their snapshots if these offer none.
 FILES = Theme(
-    operators=(*ORDERED, "tumbling-append", "session-fixed", "count"),
-    odds={"split": 1.0, "no-changelog": 0.05, "unload-on-commit": 0.05, "no-row-count": 0.0, "join-4": 1.0},
-    deltas=(1, 2, 3, 5, 10, 10),
+    operators=(*ORDERED, *ORDERED, "tumbling-append", "session-fixed"),
+    odds={"split": 1.0, "no-changelog": 0.05, "unload-on-commit": 0.05, "no-row-count": 0.0}
+    | {"join-4": 1.0, "many-bins": 0.5},
+    deltas=(2, 3, 5, 10, 10),
     # An older snapshot replaces one that can't be read.
     retained=(20,),
     taken_over=0.0,
-    strategies=("AllAtOnce", "AllAtOnce", "AllAtOnce", "Batched"),
-    to=(*range(1, 7), "owners"),
+    # A partition that begins with bins numbers its families in another order than one that is opened.
+    strategies=("AllAtOnce", "AllAtOnce", "Batched"),
+    to=(1, 2, 3, 4, 5, 6, 6, "owners"),
     changes=1.0,
     prepared=0.05,
-    events={"undo": 3, "lose": 4, "restart": 1, "look": 3, "fault": 6, "task": 1, "rot": 3},
+    events={"undo": 3, "lose": 6, "restart": 1, "look": 3, "fault": 6, "task": 1, "rot": 3},
     points=("split.begin", "split.begun", "split.link", "split.done", "checkpoint.read", "checkpoint.file"),
     held=(),
     failing=("export.begin", "split.link", "split.link"),
