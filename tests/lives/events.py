@@ -87,7 +87,7 @@ class Fault:
     """A point fails, or takes its time, until the next fault or the next start.
 
     One that `fails` does so each time, and one that is `held` lets nobody pass, both for so many epochs, even
-    if the query is started anew.
+    if the query is started anew. One that is `slow` may last as long.
     """
 
     point: str
