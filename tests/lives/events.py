@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+#: Where bins go: to so many partitions, or to other owners.
+To = int | Literal["owners", "few", "rebalance"]
+
 
 @dataclass(frozen=True)
 class Epochs:
@@ -25,7 +28,7 @@ class Change:
     It goes to so many partitions, or to other owners of all bins or of a few.
     """
 
-    to: int | Literal["owners", "few", "rebalance"]
+    to: To
     strategy: str
     prepare: bool
     chance: int = 0
@@ -84,7 +87,7 @@ class Fault:
     """A point fails, or takes its time, until the next fault or the next start.
 
     One that `fails` does so each time, and one that is `held` lets nobody pass, both for so many epochs, even
-    if the query is started anew.
+    if the query is started anew. One that is `slow` may last as long.
     """
 
     point: str

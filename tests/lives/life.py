@@ -35,6 +35,8 @@ SETTINGS: dict[str, dict[str, str]] = {
     "join-4": JOIN_4,
     **{f"retained-{n}": {RETAINED: str(n)} for n in range(1, 9)},
     **{f"deltas-{n}": {MIN_DELTAS: str(n)} for n in range(1, 6)},
+    # So many that an epoch touches only some of them.
+    "many-bins": {BINSHIFT + "bins": "48"},
 }
 
 
@@ -79,11 +81,12 @@ class Life:
         settings = [name for name in DRAWN if rng.random() < theme.odds.get(name, 0.15)]
         settings += ["avro"] * (operator.startswith("tws") and rng.random() < 0.25)
         settings += ["join-4"] * (operator.startswith("join") and rng.random() < theme.odds.get("join-4", 0.3))
+        settings += ["many-bins"] * (rng.random() < theme.odds.get("many-bins", 0.15))
         retained = rng.choice(theme.retained)
         deltas = rng.choice(theme.deltas)
         settings += [f"retained-{retained}"] * (retained < 20) + [f"deltas-{deltas}"] * (deltas < 10)
         # First epochs that are not disturbed, since there is nothing to move before them.
-        is_taken_over = rng.random() < 0.15
+        is_taken_over = rng.random() < theme.taken_over
         events: list[Event] = [Epochs(rng.randint(1, 4)), TakeOver()] if is_taken_over else [Epochs(1)]
         while sum(e.n for e in events if isinstance(e, Epochs)) < EPOCHS - 2:
             events += theme.round(rng, retained)

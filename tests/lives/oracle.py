@@ -13,8 +13,13 @@ from typing import Any
 
 from harness import STOCK, StreamRun, rows, until
 from lives.life import EPOCHS, Life
-from local.queries import QUERIES
+from lives.themes import DELETES_BY_KEY
+from local import queries
+from local.rows_on_demand import ROWS
 from local.settings import JOIN_4, ONE_EPOCH
+
+#: By operator.
+QUERIES = {**queries.QUERIES, DELETES_BY_KEY: ROWS["variables"]}
 
 #: For each epoch, which of its possible inputs it has.
 Variants = tuple[int, ...]
@@ -102,6 +107,7 @@ def _made_of() -> str:
         "lives/oracle.py",
         "local/processors.py",
         "local/queries.py",
+        "local/rows_on_demand.py",
     )
     return hashlib.sha256(b"".join((tests / s).read_bytes() for s in sources)).hexdigest()
 

@@ -11,8 +11,11 @@ import random
 import re
 import shutil
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
+
+from pyspark.sql import DataFrame
 
 import binshift
 import binshift.inspect as reading
@@ -40,8 +43,8 @@ from lives.life import (
     Save,
     TakeOver,
 )
-from lives.oracle import Oracles, Variants, input_of, operators_of, rows_of, state_of
-from local.queries import QUERIES
+from lives.oracle import QUERIES, Oracles, Variants, input_of, operators_of, rows_of, state_of
+from local.queries import with_a_point_in_rows
 from traces.by_hand import wound_back
 from traces.checker import RejectedError, Verdict, check
 
@@ -53,6 +56,10 @@ UNCOUNTED = 5
 ENDS_AFTER = 6
 #: For so long, a task may wait for what is held. Closing a store would wait for ever.
 HELD_S = 3.0
+#: The rows of so many snapshots are read at the end.
+SNAPSHOTS_READ = 6
+#: Operators that may forget rows an epoch later than Spark's provider while bins come on demand.
+FORGET_LATER = ("dedup-watermark", "join-inner", "join-full")
 #: A query fails so often at most by what was armed on purpose.
 FAILURES = 5
 
@@ -97,7 +104,13 @@ class _Player:
         self.variants: Variants = (0,) * EPOCHS
         query = QUERIES[life.operator]
         provider = STOCK if TakeOver() in life.events else PROVIDER
-        self.run = StreamRun(spark, root, query.build, query.mode, provider, life.conf)
+        # Other lives needn't stop at each row.
+        fails_at_rows = any(isinstance(e, Fault) and e.point == "query.row" for e in life.events)
+
+        def build(df: DataFrame) -> DataFrame:
+            return with_a_point_in_rows(query.build(df)) if fails_at_rows else query.build(df)
+
+        self.run = StreamRun(spark, root, build, query.mode, provider, life.conf)
         self.stores = getattr(spark._jvm.org.apache.spark.sql.execution.streaming.state, "StateStore$")
         self.faults = Armed()
         self.counts = {
@@ -171,11 +184,18 @@ class _Player:
             verdict = check(_trace(), under=self.run.root)
         except RejectedError as error:
             raise WrongError(f"the trace: {error}") from error
-        with reading.open(str(self.run.checkpoint)) as opened:
-            damage = [str(f) for f in fsck(opened) if f.severity is Severity.DAMAGE]
-        if damage:
-            raise WrongError(f"fsck: {damage[:3]}")
+        self._check_files(last + 1)
         return verdict
+
+    def _check_files(self, newest: int) -> None:
+        """Checks the rows of the newest version, and of a few that a snapshot was made of."""
+        made = {int(f.stem.split("_")[0]) for f in self.run.checkpoint.glob("state/**/*.zip")}
+        retained = [v for v in sorted(made) if newest - self.life.retained < v < newest]
+        with reading.open(str(self.run.checkpoint)) as opened:
+            for version in (newest, *retained[-SNAPSHOTS_READ:]):
+                damage = [str(f) for f in fsck(opened, version) if f.severity is Severity.DAMAGE]
+                if damage:
+                    raise WrongError(f"fsck of version {version}: {damage[:3]}")
 
     def _save(self, chance: int) -> None:
         there = retained_epochs(Files(self.run.checkpoint))
@@ -217,13 +237,19 @@ class _Player:
             found = state_of(run or self.run, self.life, epoch)
         except Exception as error:
             raise WrongError(f"state of epoch {epoch} cannot be read: {_first_lines(error)}") from error
-        if found != self.oracles.state(
-            self.life, variants or self.variants, epoch
-        ) and not self._may_forget_later(epoch):
+        expected = self.oracles.state(self.life, variants or self.variants, epoch)
+        if found == expected:
+            return
+        if not self._may_forget_later(epoch):
             raise WrongError(f"state of epoch {epoch}")
+        # There may be rows too many, and none may be missing.
+        if any(Counter(wanted) - Counter(there) for wanted, there in zip(expected, found, strict=True)):
+            raise WrongError(f"state of epoch {epoch} lacks rows")
 
     def _may_forget_later(self, epoch: int) -> bool:
         """True if the state may still have rows that no later row meets, since bins came on demand."""
+        if self.life.operator not in FORGET_LATER:
+            return False
         entries = [json.loads(f.read_text()) for f in (self.run.checkpoint / "binshift/routing").glob("[0-9]*")]
         return self.behind.get(epoch, True) and any(
             (e.get("step") or {}).get("strategy") == "on-demand" and e["epoch"] <= epoch for e in entries
@@ -273,18 +299,22 @@ class _Player:
 
         A run may not know at first how many rows a long replay of changelogs has added.
         """
-        self.uncounted -= 1
         operators = operators_of(self.run, epoch)
         if operators is not None:
             coming = ("binshiftBinsAwaited", "binshiftBinsAdopted")
             self.behind[epoch] = any(op["customMetrics"].get(m) for op in operators for m in coming)
+        # What a run doesn't know when bins begin to come on demand, it knows when they are here.
+        self.uncounted -= self.uncounted <= 0 or not self.behind.get(epoch, True)
         found = rows_of(operators)
         if not found or "no-row-count" in self.life.settings:
             return
         expected = self.oracles.rows(self.life, self.variants)[epoch]
         if found == expected:
             self.uncounted = 0
-        elif self.uncounted < 0 and not self._may_forget_later(epoch):
+        elif self.uncounted < 0 and (
+            not self._may_forget_later(epoch)
+            or any(n < least for n, least in zip(found, expected, strict=True))
+        ):
             raise WrongError(f"epoch {epoch} has {found} rows, and not {expected}")
 
     def _compare_plans(self, last: int) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from chaos.life import OPERATORS
-from lives.events import Cancel, Change, Epochs, Event, Fault, Look, Lose, Restart, RollBack, Save
+from lives.events import Cancel, Change, Epochs, Event, Fault, Look, Lose, Restart, RollBack, Save, To
 
 #: Has the most kinds of state: values, lists that grow by merges, maps and timers.
 MOST_KINDS = "tws-jvm"
@@ -23,10 +23,16 @@ FORGETTING = ("tumbling-append", "session-fixed", "dedup-watermark", "join-inner
 ORDERED = ("join-inner", "join-full", *[MOST_KINDS] * 2)
 #: Operators that start no Python processes, which take most of an epoch's time.
 QUICK = (*(o for o in OPERATORS if o not in ("pandas-with-state", "tws-rows")), *[MOST_KINDS] * 2)
+#: Deletes values, lists and entries of maps when it gets rows, and looks all of them up by key.
+DELETES_BY_KEY = "tws-remembering"
 #: Mostly operators that look up state by the keys of their rows, so that rows come on demand.
-BY_KEY = (*["count", "dedup-watermark", "jvm-with-state"] * 2, "join-inner", "session-fixed", MOST_KINDS)
+BY_KEY = (*["count", "dedup-watermark", "join-inner"] * 2, *[DELETES_BY_KEY] * 3)
+#: Operators that scan their state in each epoch, and wait for all bins there.
+SCANNING = ("jvm-with-state", "tumbling-append", "session-fixed", MOST_KINDS)
 #: Operators that are quick with many rows, and get new ones in each epoch.
 LARGE = ("tumbling-append", "dedup-watermark")
+#: Other owners of all bins, or of a few.
+OWNERS: tuple[To, ...] = ("owners", "few", "owners", "few")
 #: Points of `Faults.scala` that a life passes outside of the driver's part in a start, by what is done there.
 COPYING = (
     "export.begin",
@@ -67,6 +73,8 @@ POINTS = COPYING + RECOVERING + ON_DEMAND + SWITCHING + KEEPING
 DAMAGED = ("export.chunk", "rows.answer")
 #: Work in the background that may be held up for some epochs.
 HELD = ("export.start", "export.scan", "stage.done", "changelog.read", "sweep")
+#: A task fails while its operator works, or after its store was committed, and is tried again.
+TASKS = ("query.row", "store.committed")
 #: Work in the background that may fail for some epochs.
 FAILING = ("snapshot.upload", "snapshot.check", "versions.deleted", "export.begin", "stage.file", "sweep")
 
@@ -78,7 +86,8 @@ class Theme:
     `odds` are those of settings, if they aren't the usual ones. A life is a sequence of rounds: a migration, an
     epoch or more, and one or two of the `events`, by their weights; then maybe another epoch. So many rounds
     have `changes`, which means a migration, and so many of these are prepared. Faults are at the `points`; some
-    of them are `held` for a while, or `fail`.
+    of them are `held` or slow for a while, or `fail`. Migrations go `to` so many partitions, or to
+    other owners. So many lives are `taken_over` from Spark's own provider after their first epochs.
     """
 
     operators: tuple[str, ...] = QUICK
@@ -86,12 +95,15 @@ class Theme:
     rows: tuple[int, ...] = (20, 40, 40, 40, 300)
     deltas: tuple[int, ...] = (1, 2, 3, 4, 5, 10, 10)
     retained: tuple[int, ...] = (*range(1, 9), *[20] * 8)
+    taken_over: float = 0.15
     strategies: tuple[str, ...] = ("AllAtOnce", "AllAtOnce", "Fluid", "Batched", "OnDemand")
+    to: tuple[To, ...] = (1, 2, 3, 4, 5, 6, *OWNERS, *OWNERS, "rebalance")
     changes: float = 0.9
     prepared: float = 0.5
     events: Mapping[str, int] = field(
         default_factory=lambda: MappingProxyType(
-            {"cancel": 1, "undo": 2, "lose": 2, "restart": 3, "look": 2, "save": 2, "fault": 4, "nothing": 4}
+            {"cancel": 1, "undo": 2, "lose": 2, "restart": 3, "look": 2, "save": 2}
+            | {"fault": 4, "task": 2, "nothing": 4}
         )
     )
     points: tuple[str, ...] = POINTS
@@ -106,6 +118,12 @@ class Theme:
             match kind:
                 case "fault":
                     events.insert(0, self._fault(rng))
+                case "task":
+                    failing = Fault(rng.choice(TASKS), rng.choice(["throw", "throw", "interrupt"]))
+                    # After the commit of which copies are made, or while bins are on their way.
+                    events.insert(0 if failing.point == "store.committed" else len(events), failing)
+                case "rot":
+                    events.insert(0, Fault("checkpoint.file", "damage"))
                 case "cancel":
                     events.append(Cancel())
                 case "undo":
@@ -124,7 +142,7 @@ class Theme:
 
     def _change(self, rng: random.Random) -> Change:
         strategy = rng.choice(self.strategies)
-        to = rng.choice([*range(1, 7), *["owners", "few"] * 4, "rebalance"])
+        to = rng.choice(self.to)
         epochs = rng.choice([0, 0, 0, 0, *range(2, 7)])
         is_prepared = strategy == "OnDemand" or rng.random() < self.prepared
         return Change(to, strategy, is_prepared, rng.randrange(1000), epochs)
@@ -134,7 +152,7 @@ class Theme:
         if form < 0.1:
             return Fault(rng.choice(DAMAGED), rng.choice(["damage", "cut"]))
         if form < 0.4 and self.held:
-            return Fault(rng.choice(self.held), "held", rng.randint(2, 6))
+            return Fault(rng.choice(self.held), rng.choice(["held", "held", "slow"]), rng.randint(2, 6))
         if form < 0.7 and self.failing:
             return Fault(rng.choice(self.failing), "fails", rng.randint(2, 8))
         return Fault(rng.choice(self.points), rng.choice(["throw", "throw", "interrupt", "slow"]))
@@ -177,7 +195,7 @@ WAYS = Theme(
 SWEEPS = Theme(
     operators=ORDERED,
     odds={"no-changelog": 0.0, "join-4": 1.0, "split": 0.6, "eager-cleanup": 0.1},
-    deltas=(5, 10, 10),
+    deltas=(2, 3, 5, 10),
     strategies=("AllAtOnce", "AllAtOnce", "AllAtOnce", "Batched", "OnDemand"),
     prepared=0.5,
     events={"undo": 5, "lose": 1, "restart": 1, "look": 1, "fault": 8},
@@ -188,10 +206,10 @@ SWEEPS = Theme(
 #: Copies are under way for some epochs, while rows are changed and forgotten.
 COPIES = Theme(
     operators=FORGETTING,
-    odds={"no-changelog": 0.0, "small-chunks": 0.3, "split": 0.3},
+    odds={"no-changelog": 0.0, "small-chunks": 0.3, "split": 0.3, "format-2": 0.5},
     strategies=("AllAtOnce", "AllAtOnce", "Batched", "OnDemand"),
     prepared=1.0,
-    events={"cancel": 1, "undo": 2, "lose": 1, "restart": 2, "fault": 6, "nothing": 3},
+    events={"cancel": 1, "undo": 2, "lose": 1, "restart": 2, "fault": 5, "task": 6, "nothing": 1},
     points=COPYING,
     held=("export.start", "export.scan", "stage.done", "changelog.read"),
     failing=("export.begin", "stage.file"),
@@ -213,7 +231,7 @@ ATTEMPTS = Theme(
     deltas=(1, 2, 2, 3, 4, 5),
     retained=(2, 3, 4, 5, 20),
     strategies=("AllAtOnce", "AllAtOnce", "Batched", "OnDemand"),
-    events={"restart": 5, "remade": 4, "lose": 1, "look": 2, "fault": 6},
+    events={"restart": 5, "remade": 4, "lose": 1, "look": 2, "fault": 5, "task": 5},
     points=(
         "switch.done",
         "switch.ingest",
@@ -226,15 +244,36 @@ ATTEMPTS = Theme(
     held=("snapshot.check",),
     failing=("snapshot.upload",),
 )
-#: Bins and rows come on demand, late.
+#: Bins and rows come on demand, late. An epoch touches only some of the bins, so that others come later.
 DEMAND = Theme(
-    operators=BY_KEY,
-    odds={"no-changelog": 0.1},
+    operators=(*BY_KEY, *SCANNING),
+    odds={"no-changelog": 0.05, "unload-on-commit": 0.05, "many-bins": 0.7, "small-chunks": 0.4},
+    # If there are no others, snapshots have to wait until all bins are here.
+    deltas=(1, 1, 2, 3, 5, 10),
     strategies=("OnDemand",),
-    events={"cancel": 1, "undo": 2, "lose": 2, "restart": 2, "look": 2, "fault": 6},
+    events={"cancel": 1, "undo": 2, "lose": 3, "restart": 1, "look": 3, "fault": 6, "task": 7},
     points=(*ON_DEMAND, "export.chunk", "export.scan", "stage.file", "switch.ingest"),
-    held=("export.start", "export.scan"),
+    held=("export.start", "export.scan", "export.chunk"),
     failing=("rows.ask", "stage.file"),
+)
+#: New partitions begin with all files of old ones, or of their snapshots if these offer none.
+FILES = Theme(
+    operators=(*ORDERED, *ORDERED, "tumbling-append", "session-fixed"),
+    odds={"split": 1.0, "no-changelog": 0.05, "unload-on-commit": 0.05, "no-row-count": 0.0}
+    | {"join-4": 1.0, "many-bins": 0.5},
+    deltas=(2, 3, 5, 10, 10),
+    # An older snapshot replaces one that can't be read.
+    retained=(20,),
+    taken_over=0.0,
+    # A partition that begins with bins numbers its families in another order than one that is opened.
+    strategies=("AllAtOnce", "AllAtOnce", "Batched"),
+    to=(1, 2, 3, 4, 5, 6, 6, "owners"),
+    changes=1.0,
+    prepared=0.05,
+    events={"undo": 3, "lose": 6, "restart": 1, "look": 3, "fault": 6, "task": 1, "rot": 3},
+    points=("split.begin", "split.begun", "split.link", "split.done", "checkpoint.read", "checkpoint.file"),
+    held=(),
+    failing=("export.begin", "split.link", "split.link"),
 )
 #: Little is retained, and partitions come and go, so that many files are deleted.
 CLEANUPS = Theme(
@@ -262,9 +301,10 @@ THEMES = {
     "large": LARGE_STATE,
     "attempts": ATTEMPTS,
     "demand": DEMAND,
+    "files": FILES,
     "cleanups": CLEANUPS,
     "plans": PLANS,
     "everything": EVERYTHING,
 }
 #: How often each of them has its turn.
-TURNS = ("ways", *THEMES)
+TURNS = ("ways", "demand", "files", *THEMES)

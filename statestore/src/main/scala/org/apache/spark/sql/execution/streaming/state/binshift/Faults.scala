@@ -1,5 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.binshift
 
+import java.nio.file.{Files, Path}
+
 import org.apache.spark.SparkEnv
 import org.apache.spark.util.Utils
 
@@ -8,7 +10,7 @@ import org.apache.spark.util.Utils
  * Spark configuration.
  *
  * Points: `export.begin`, `export.link`, `export.start`, `export.chunk`, `export.scan`, `fetch.chunk` (and with `.` and the name
- * of a store, or the partition that sends), `push` (with `.` and that partition), `stage.file`, `stage.done`, `changelog.read`, `changelog.change`, `switch.ingest`, `switch.changes`, `switch.flush`, `switch.scan`, `switch.sweep`, `sweep`, `switch.done`,
+ * of a store, or the partition that sends), `push` (with `.` and that partition), `stage.file`, `stage.done`, `changelog.read`, `changelog.change`, `switch.ingest`, `switch.changes`, `switch.flush`, `switch.scan`, `switch.sweep`, `sweep`, `switch.done`, `store.committed`,
  * `rows.request`, `rows.ask`, `rows.poll` (and with `.` and the partition), `rows.answer`, `rows.push`, `rows.add`, `rows.overlay`, `checkpoint.read`, `checkpoint.changes`, `families.read`, `checkpoint.file`, `standby.file`,
  * `standby.changelog`, `standby.snapshot`, `standby.take`, `standby.turn`, `takeover.family`, `snapshot.check`, `snapshot.upload`, `versions.deleted`,
  * `convert.clean`, `convert.store`, `convert.partition`, `convert.finish` (and with `.` and the number of partitions), `retired.delete`, `retired.file`, `sources.look`, `run.begin`,
@@ -38,4 +40,11 @@ private[sql] object Faults {
   /** Some callers do so for each row. */
   def change(point: String, bytes: Array[Byte]): Array[Byte] =
     if (injected.isEmpty) bytes else injected.get.change(point, bytes)
+
+  /** May damage a file that was fetched. */
+  def change(point: String, file: Path): Unit = injected.foreach { faults =>
+    val bytes = Files.readAllBytes(file)
+    val changed = faults.change(point, bytes)
+    if (changed ne bytes) Files.write(file, changed)
+  }
 }

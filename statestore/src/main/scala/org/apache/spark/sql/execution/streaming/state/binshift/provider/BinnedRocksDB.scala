@@ -433,6 +433,7 @@ private[binshift] final class BinnedRocksDB(
       val isSized = conf.trackTotalNumberOfRows
       statistics.report(version - 1, counts, isSized, Option.when(isSized && isWhole)(RocksDBFields.rows(this)), shipping.awaited)
     }
+    Faults.at("store.committed", partitionId)
     result
   }
 

@@ -49,6 +49,7 @@ private[binshift] object PartialSnapshot {
       val in = fs.open(new Path(new Path(zip.getParent, RocksDBImmutableFile.SST_FILES_DFS_SUBDIR), file.dfsSstFileName))
       try Files.copy(in, local.toPath)
       finally in.close()
+      Faults.change("checkpoint.file", local.toPath)
       if (local.length != file.sizeBytes) {
         throw new IllegalStateException(s"${file.dfsSstFileName} has ${local.length} bytes instead of ${file.sizeBytes}")
       }
