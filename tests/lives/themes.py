@@ -81,7 +81,8 @@ FAILING = (
     "sweep",
 )
 #: Where migrations go to: so many partitions, or other owners of the bins.
-TARGETS: tuple[Target, ...] = (1, 2, 3, 4, 5, 6, *["owners"] * 4, *["few"] * 4, "rebalance")
+OWNERS: tuple[Target, ...] = ("owners", "few")
+TARGETS: tuple[Target, ...] = (*range(1, 7), *OWNERS * 4, "rebalance")
 
 
 @dataclass(frozen=True)
@@ -204,11 +205,15 @@ def _late(rng: random.Random, retained: int) -> list[Event]:
 
 
 def _rotten(rng: random.Random) -> list[Event]:
-    """Snapshots are damaged, and what they are for is done without them."""
+    """Snapshots are damaged, bins move away from them, and recoveries and cleanups do without them."""
     form: Any = rng.choice(["empty", "cut", "gone", "end"])
+    # So that the new owners of bins have none either.
+    fails = Fault(rng.choice(["snapshot.upload", *UPLOADS]), "fails", rng.randint(3, 6))
+    moves: list[Event] = [fails, Change(rng.choice(TARGETS), "AllAtOnce", False, rng.randrange(1000))]
     return [
-        Rot(rng.randrange(1000), form, 2 if form == "end" else rng.randint(2, 8)),
-        *[Epochs(rng.randint(1, 4))] * (form != "end" and rng.random() < 0.6),
+        *(moves if rng.random() < 0.7 else []),
+        Rot(rng.randrange(1000), form, 3 if form == "end" else rng.randint(3, 8)),
+        Epochs(2 if form == "end" else rng.randint(1, 4)),
         Lose(),
         Epochs(1),
         Look(rng.randrange(1000)),
@@ -232,7 +237,7 @@ WAYS = Theme(
     deltas=(5, 10, 10, 10),
     strategies=("AllAtOnce", "AllAtOnce", "AllAtOnce", "Batched", "OnDemand"),
     prepared=0.1,
-    events={"undo": 8, "lose": 6, "restart": 3, "look": 5, "fault": 8, "rot": 3},
+    events={"undo": 8, "lose": 6, "restart": 3, "look": 5, "fault": 8, "rot": 6},
     points=RECOVERING,
     held=(),
     failing=(*UPLOADS, "snapshot.upload"),
@@ -273,7 +278,7 @@ LARGE_STATE = Theme(
 )
 #: Epochs run again, tasks are tried again, and files of attempts that don't count are left.
 ATTEMPTS = Theme(
-    odds={"format-2": 0.4, "eager-cleanup": 0.8, "no-changelog": 0.05, "two-actions": 0.3},
+    odds={"format-2": 0.5, "eager-cleanup": 0.8, "no-changelog": 0.05, "two-actions": 0.4},
     deltas=(1, 2, 2, 3, 4, 5),
     retained=(2, 3, 4, 5, 20),
     strategies=("AllAtOnce", "AllAtOnce", "Batched", "OnDemand"),
