@@ -46,6 +46,14 @@ object JvmQueries {
       .transformWithState(new Everything, TimeMode.EventTime(), OutputMode.Update()).toDF("k", "what", "n")
   }
 
+  /** Like `transformed`, with a state variable more, which is declared first and never set. */
+  def transformedWithOneMore(df: DataFrame): DataFrame = {
+    val spark = df.sparkSession
+    import spark.implicits._
+    df.as[Input].withWatermark("t", "1 minute").groupByKey(_._1)
+      .transformWithState(new EverythingAndMore, TimeMode.EventTime(), OutputMode.Update()).toDF("k", "what", "n")
+  }
+
   /** Like `transformed`, with keys of text of which some is not UTF-8. */
   def brokenTransformed(df: DataFrame): DataFrame = {
     val spark = df.sparkSession
@@ -137,6 +145,13 @@ class Everything extends StatefulProcessor[String, JvmQueries.Input, JvmQueries.
       (key, "minutes", minutes.keys().size.toLong))
     if (left <= 1) { count.clear(); values.clear(); minutes.clear() }
     out
+  }
+}
+
+class EverythingAndMore extends Everything {
+  override def init(outputMode: OutputMode, timeMode: TimeMode): Unit = {
+    getHandle.getValueState[Long]("more", Encoders.scalaLong, TTLConfig.NONE)
+    super.init(outputMode, timeMode)
   }
 }
 

@@ -11,12 +11,18 @@ import org.apache.spark.shuffle.FetchFailedException
  * `spark.binshift.tests.faults` names. The first to come by takes the file away, so that a fault
  * happens once, in whatever JVM; a file that ends in `.always` stays. `stop` is SIGSTOP to the JVM. At a turnstile, one goes on for
  * each `<point>.pass`. At a point that is `slow`, each stays for up to half a second. A file `<point>.count` has a byte for each that
- * came by. Of the rows at a point, of which there are many, only one in ten milliseconds looks.
+ * came by. Of the rows at a point, of which there are many, only one in ten milliseconds looks. The name of a point with `.` and a partition
+ * stands for what that partition does there.
  */
 final class TestFaults extends Faults {
   private val dir = Paths.get(SparkEnv.get.conf.get("spark.binshift.tests.faults"))
 
   override def at(point: String, partition: Int): Unit = {
+    at(point)
+    if (partition != Faults.AnyPartition) at(s"$point.$partition")
+  }
+
+  private def at(point: String): Unit = {
     if (Files.exists(file(point, "count"))) Files.write(file(point, "count"), Array[Byte](0), StandardOpenOption.APPEND)
     if (isArmed(point, "kill")) Runtime.getRuntime.halt(9)
     if (isArmed(point, "stop")) new ProcessBuilder("kill", "-STOP", ProcessHandle.current.pid.toString).start().waitFor()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-#: Where bins go: to so many partitions, or to other owners.
-To = int | Literal["owners", "few", "rebalance"]
+#: So many partitions, or other owners of all bins or of a few.
+Target = int | Literal["owners", "few", "rebalance"]
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,9 @@ class TakeOver:
 
 @dataclass(frozen=True)
 class Change:
-    """A migration is submitted, unless one is under way.
+    """A migration is submitted, unless one is under way."""
 
-    It goes to so many partitions, or to other owners of all bins or of a few.
-    """
-
-    to: To
+    to: Target
     strategy: str
     prepare: bool
     chance: int = 0
@@ -57,12 +54,14 @@ class Restart:
     So many of its newest epochs count as not committed (`again`, 0 or 1), as if the driver had died before,
     or were never logged at all (`back`), as if a person had wound the checkpoint back. They then get the input
     that they had, or other input (`other`), so that the content of files of their first attempt is wrong now.
+    The query may have one more state variable from then on, if its operator has any (`grows`).
     """
 
     loses: bool = False
     again: int = 0
     back: int = 0
     other: bool = False
+    grows: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,6 +69,19 @@ class Look:
     """The state of an epoch that the query promises to keep is read from the checkpoint, and compared."""
 
     chance: int
+
+
+@dataclass(frozen=True)
+class Rot:
+    """Some of the newest snapshots are damaged for so many epochs, if older ones can replace them.
+
+    The zip is `empty` or `cut` short, or of the files that only this snapshot has, all are `gone` or have a
+    wrong `end`, without which none can be opened.
+    """
+
+    chance: int
+    form: Literal["empty", "cut", "gone", "end"]
+    epochs: int
 
 
 @dataclass(frozen=True)
@@ -95,4 +107,4 @@ class Fault:
     epochs: int = 0
 
 
-Event = Epochs | TakeOver | Change | Cancel | RollBack | Lose | Restart | Look | Save | Fault
+Event = Epochs | TakeOver | Change | Cancel | RollBack | Lose | Restart | Look | Rot | Save | Fault

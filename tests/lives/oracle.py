@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import STOCK, StreamRun, rows, until
-from lives.life import EPOCHS, Life
+from lives.life import Life
 from lives.themes import DELETES_BY_KEY
 from local import queries
 from local.rows_on_demand import ROWS
@@ -21,6 +21,8 @@ from local.settings import JOIN_4, ONE_EPOCH
 #: By operator.
 QUERIES = {**queries.QUERIES, DELETES_BY_KEY: ROWS["variables"]}
 
+#: More rows than so many have keys of more than so many letters.
+MANY_ROWS, LONG = 1000, 250
 #: For each epoch, which of its possible inputs it has.
 Variants = tuple[int, ...]
 
@@ -68,11 +70,11 @@ class Oracles:
 
     def _run(self, life: Life, variants: Variants, folder: Path) -> None:
         run = self._stock(life, folder).start()
-        for epoch in range(EPOCHS):
+        for epoch in range(life.epochs):
             run.feed(input_of(life, epoch, variants[epoch]))
             run.query.processAllAvailable()
         run.stop()
-        counts = [rows_of(operators_of(run, epoch)) for epoch in range(EPOCHS)]
+        counts = [rows_of(operators_of(run, epoch)) for epoch in range(life.epochs)]
         unfinished = folder / "unfinished"
         unfinished.write_bytes(pickle.dumps((run.outputs, counts)))
         unfinished.rename(folder / "results")
@@ -80,7 +82,9 @@ class Oracles:
     def _stock(self, life: Life, folder: Path) -> StreamRun:
         query = QUERIES[life.operator]
         stock = JOIN_4 if "join-4" in life.settings else {}
-        conf = {**ONE_EPOCH, "spark.sql.shuffle.partitions": "1", **stock}
+        # Savepoints of any epoch are compared with it.
+        retained = {"spark.sql.streaming.minBatchesToRetain": "1000"}
+        conf = {**ONE_EPOCH, "spark.sql.shuffle.partitions": "1", **retained, **stock}
         return StreamRun(self.spark, folder, query.build, query.mode, STOCK, conf)
 
     def _found(self, key: tuple[Any, ...]) -> Path | None:
@@ -136,9 +140,9 @@ def operators_of(run: StreamRun, epoch: int) -> list[dict[str, Any]] | None:
 
 
 def input_of(life: Life, epoch: int, variant: int) -> list[dict[str, Any]]:
-    """Variants differ in their keys."""
-    keys = 3 * life.rows // 2
+    """Variants differ in their keys. Those of many rows are so long that a changelog isn't held in memory."""
+    keys, rest = 3 * life.rows // 2, "-" * (LONG if life.rows > MANY_ROWS else 0)
     return [
-        {**row, "k": f"key{(int(row['k'].removeprefix('key')) + 17 * variant) % keys}"}
+        {**row, "k": f"key{(int(row['k'].removeprefix('key')) + 17 * variant) % keys}{rest}"}
         for row in rows(epoch, life.rows, keys=keys)
     ]

@@ -29,7 +29,6 @@ from chaos.winding import forget_from
 from harness import STOCK, StreamRun, end_maintenance
 from lives.armed import Armed
 from lives.life import (
-    EPOCHS,
     Cancel,
     Change,
     Epochs,
@@ -40,11 +39,14 @@ from lives.life import (
     Lose,
     Restart,
     RollBack,
+    Rot,
     Save,
     TakeOver,
 )
 from lives.oracle import QUERIES, Oracles, Variants, input_of, operators_of, rows_of, state_of
-from local.queries import with_a_point_in_rows
+from lives.rot import Rotten
+from lives.spared import Spared
+from local.queries import GROWN, with_a_point_in_rows
 from traces.by_hand import wound_back
 from traces.checker import RejectedError, Verdict, check
 
@@ -90,7 +92,7 @@ def play(spark: Any, life: Life, root: Path, oracles: Oracles, deadline: float =
         for event in life.events:
             if time.monotonic() < deadline:
                 player.do(event)
-        player.do(Epochs(EPOCHS))
+        player.do(Epochs(life.epochs))
         verdict = player.compare()
     finally:
         player.end()
@@ -98,10 +100,18 @@ def play(spark: Any, life: Life, root: Path, oracles: Oracles, deadline: float =
     return {**player.counts, "traced": verdict.accepted, "pairs": verdict.pairs}
 
 
+class _TwoActions(StreamRun):
+    """A query whose sink has two actions, so that the tasks of each epoch run twice."""
+
+    def _keep(self, batch: DataFrame, epoch: int) -> None:
+        batch.count()
+        super()._keep(batch, epoch)
+
+
 class _Player:
     def __init__(self, spark: Any, life: Life, root: Path, oracles: Oracles) -> None:
         self.life, self.oracles = life, oracles
-        self.variants: Variants = (0,) * EPOCHS
+        self.variants: Variants = (0,) * life.epochs
         query = QUERIES[life.operator]
         provider = STOCK if TakeOver() in life.events else PROVIDER
         # Other lives needn't stop at each row.
@@ -110,9 +120,12 @@ class _Player:
         def build(df: DataFrame) -> DataFrame:
             return with_a_point_in_rows(query.build(df)) if fails_at_rows else query.build(df)
 
-        self.run = StreamRun(spark, root, build, query.mode, provider, life.conf)
+        sink = _TwoActions if "two-actions" in life.settings else StreamRun
+        self.run = sink(spark, root, build, query.mode, provider, life.conf)
         self.stores = getattr(spark._jvm.org.apache.spark.sql.execution.streaming.state, "StateStore$")
         self.faults = Armed()
+        self.rotten = Rotten(self.run.checkpoint)
+        self.spared = Spared(self.run.checkpoint)
         self.counts = {
             "epochs": 0,
             "changes": 0,
@@ -137,7 +150,7 @@ class _Player:
     def do(self, event: Event) -> None:
         match event:
             case Epochs(n):
-                for _ in range(min(n, EPOCHS - 1 - committed(self.run.root))):
+                for _ in range(min(n, self.life.epochs - 1 - committed(self.run.root))):
                     self._epoch()
             case TakeOver():
                 self.run.stop()
@@ -158,9 +171,10 @@ class _Player:
                 self._restart(event)
             case Save(chance):
                 self._save(chance)
+            case Rot():
+                self._rot(event)
             case Look(chance):
-                if (last := committed(self.run.root)) >= 0:
-                    self._compare_state(last - chance % min(self.life.retained, last + 1))
+                self._look(chance)
             case Fault():
                 self._arm(event)
 
@@ -168,7 +182,7 @@ class _Player:
         """Compares states, the trace and the files. Outputs were compared before."""
         self.faults.disarm()
         last = committed(self.run.root)
-        missing = set(range(EPOCHS)) - self.run.outputs.keys()
+        missing = set(range(self.life.epochs)) - self.run.outputs.keys()
         if missing:
             raise WrongError(f"no output of epochs {sorted(missing)}")
         self._compare_plans(last)
@@ -176,14 +190,17 @@ class _Player:
         self._compare_tasks()
         end_maintenance(self.run.spark)
         # Each is read in another way, from the snapshots before it.
-        for back in (0, 2, 5, 9, 14):
+        for back in sorted({0, 2, 5, 9, 14, self.life.retained - 1}):
             if back < self.life.retained:
                 self._compare_state(last - back)
+        self.rotten.mend()
         self._compare_forks()
         try:
             verdict = check(_trace(), under=self.run.root)
         except RejectedError as error:
             raise WrongError(f"the trace: {error}") from error
+        if left := self.spared.left_for_nothing(_trace()):
+            raise WrongError(f"no savepoint keeps {left[0]}, and it was left")
         self._check_files(last + 1)
         return verdict
 
@@ -197,17 +214,27 @@ class _Player:
                 if damage:
                     raise WrongError(f"fsck of version {version}: {damage[:3]}")
 
+    def _look(self, chance: int) -> None:
+        if (last := committed(self.run.root)) >= 0:
+            self._compare_state(last - chance % min(self.life.retained, last + 1))
+
+    def _rot(self, event: Rot) -> None:
+        # Changelogs of format 2 name no older snapshot, and without changelogs, none replaces another.
+        if not {"format-2", "no-changelog"} & {*self.life.settings}:
+            self.rotten.begin(event, committed(self.run.root), self.life.retained)
+
     def _save(self, chance: int) -> None:
+        self.rotten.mend()
         there = retained_epochs(Files(self.run.checkpoint))
         if not there:
             return
-        # Each second one is made of the newest epoch by the driver.
+        # Each second one is made of the newest epoch by the driver, which first has to run one.
         epoch = None if chance % 2 else there[-1 - chance // 2 % len(there)]
         name = f"saved-{self.counts['savepoints']}"
         if (there[-1] if epoch is None else epoch) in self.saved:
             return
         try:
-            if epoch is None and self.run.query.isActive:
+            if epoch is None and self.run.query.isActive and there[-1] > self.began_after:
                 made = self.run.attach().savepoint(name)
             else:
                 made = savepoints.create(self.run.checkpoint, name, epoch=epoch)
@@ -215,6 +242,7 @@ class _Player:
             raise WrongError(f"no savepoint of {epoch or there} can be made: {error}") from error
         self.counts["savepoints"] += 1
         self.saved[made.epoch] = name, self.variants
+        self.spared.note()
 
     def _drop_from(self, epoch: int) -> None:
         """Under format 1, a query that was wound back past a savepoint would not start."""
@@ -281,6 +309,7 @@ class _Player:
             time.sleep(0.01)
         self.counts["epochs"] += 1
         self.faults.committed(epoch)
+        self.rotten.committed(epoch)
         self._compare_outputs()
         self._compare_tasks()
         self._compare_rows(epoch)
@@ -306,7 +335,7 @@ class _Player:
         # What a run doesn't know when bins begin to come on demand, it knows when they are here.
         self.uncounted -= self.uncounted <= 0 or not self.behind.get(epoch, True)
         found = rows_of(operators)
-        if not found or "no-row-count" in self.life.settings:
+        if not found or {"no-row-count", "two-actions"} & {*self.life.settings}:
             return
         expected = self.oracles.rows(self.life, self.variants)[epoch]
         if found == expected:
@@ -345,6 +374,7 @@ class _Player:
     def _start(self) -> None:
         self.counts["starts"] += 1
         self.uncounted = 0 if "unload-on-commit" in self.life.settings else UNCOUNTED
+        self.began_after = committed(self.run.root)
         self.run.start()
 
     def _restart(self, event: Restart) -> None:
@@ -367,6 +397,8 @@ class _Player:
             forget_from(self.run.checkpoint, last + 1 - back)
             if event.other:
                 self._change_input_from(last + 1 - back)
+        if event.grows:
+            self.run.build = GROWN.get(self.life.operator, self.run.build)
         if event.again or back > 0:
             self.behind = {e: was for e, was in self.behind.items() if e < last + 1 - max(event.again, back)}
             wound_back(_trace(), self.run.checkpoint)
@@ -382,7 +414,7 @@ class _Player:
             self.run.outputs.pop(later, None)
         self.fed = epoch
         variant = max(self.variants) + 1
-        self.variants = self.variants[:epoch] + (variant,) * (EPOCHS - epoch)
+        self.variants = self.variants[:epoch] + (variant,) * (self.life.epochs - epoch)
 
     def _change(self, event: Change) -> None:
         rng = random.Random(event.chance)

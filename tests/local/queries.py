@@ -153,6 +153,9 @@ QUERIES = {
     "tws-initial-state": Query(in_jvm("transformedWithInitialState"), "update", ({"stateVarName": "sum"},)),
 }
 
+#: Queries that can go on as these, which have one more state variable.
+GROWN = {"tws-jvm": in_jvm("transformedWithOneMore")}
+
 
 def bins_of(df: DataFrame, bins: int = 64) -> dict[str, int]:
     """The bin of each key `k`, by Spark's own hash in a batch query."""

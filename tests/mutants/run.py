@@ -81,6 +81,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", metavar="NAME")
     parser.add_argument("--seed", default="21", help="of the lives; quick themes come first")
     parser.add_argument("--processes", type=int, default=2, help="JVMs side by side")
+    parser.add_argument("--themes", nargs="+", default=(), help="only lives with these, which finds it sooner")
     parser.add_argument("--page", action="store_true", help="only write what was done into the page")
     given = parser.parse_args()
     if given.page:
@@ -116,6 +117,7 @@ def look_for(fault: PlantedFault, given: argparse.Namespace) -> dict[str, Any]:
     plant(fault, root)
     command = [sys.executable, str(HERE.parent / "lives" / "run.py"), "--minutes", str(given.minutes)]
     command += ["--seed", given.seed, "--processes", str(given.processes), "--shrink", "0"]
+    command += ["--themes", *given.themes] if given.themes else []
     # All faults are looked for in the same lives.
     command += ["--oracles", str(BUILD / "oracles")]
     began = time.monotonic()
@@ -137,7 +139,8 @@ def look_for(fault: PlantedFault, given: argparse.Namespace) -> dict[str, Any]:
         raise RuntimeError(f"{fault.name}: nothing was lived through: {out.stdout[-2000:]}")
     shutil.rmtree(root)
     found = re.sub(r"^life \S+: ", "", wrong[0])[:300] if wrong else None
-    return {"found": found, "seconds": seconds, "lives": len(lives)}
+    themes = {"themes": given.themes} if given.themes else {}
+    return {"found": found, "seconds": seconds, "lives": len(lives), **themes}
 
 
 def classes_of(fault: PlantedFault) -> Path:
@@ -200,7 +203,8 @@ def table(done: list[dict[str, Any]]) -> str:
         found = r["found"].split("\n")[0][:120].replace("|", "\\|") if r["found"] else "**not found**"
         if fault.harmless:
             found = f"harmless: {fault.harmless}"
-        lines.append(f"| {fault.name} | {fault.why} | {found} | {r['seconds']} | {r['lives']} |")
+        themes = f" of {', '.join(r['themes'])}" if "themes" in r else ""
+        lines.append(f"| {fault.name} | {fault.why} | {found} | {r['seconds']} | {r['lives']}{themes} |")
     return "\n".join(lines)
 
 

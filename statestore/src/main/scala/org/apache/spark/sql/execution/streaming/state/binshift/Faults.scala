@@ -11,7 +11,7 @@ import org.apache.spark.util.Utils
  *
  * Points: `export.begin`, `export.link`, `export.start`, `export.chunk`, `export.scan`, `fetch.chunk` (and with `.` and the name
  * of a store, or the partition that sends), `push` (with `.` and that partition), `stage.file`, `stage.done`, `changelog.read`, `changelog.change`, `switch.ingest`, `switch.changes`, `switch.flush`, `switch.scan`, `switch.sweep`, `sweep`, `switch.done`, `store.committed`,
- * `rows.request`, `rows.ask`, `rows.poll` (and with `.` and the partition), `rows.answer`, `rows.push`, `rows.add`, `rows.overlay`, `checkpoint.read`, `checkpoint.changes`, `families.read`, `checkpoint.file`, `standby.file`,
+ * `rows.request`, `rows.ask`, `rows.poll`, `rows.answer`, `rows.push`, `rows.add`, `rows.overlay`, `checkpoint.read`, `checkpoint.changes`, `families.read`, `checkpoint.file`, `standby.file`,
  * `standby.changelog`, `standby.snapshot`, `standby.take`, `standby.turn`, `takeover.family`, `snapshot.check`, `snapshot.upload`, `versions.deleted`,
  * `convert.clean`, `convert.store`, `convert.partition`, `convert.finish` (and with `.` and the number of partitions), `retired.delete`, `retired.file`, `sources.look`, `run.begin`,
  * `run.clean`, `run.begun`, `audit.note`, `audit.read`; values of rows: `export.row`, `recovery.row`.

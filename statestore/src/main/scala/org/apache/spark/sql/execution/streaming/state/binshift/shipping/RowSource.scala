@@ -72,7 +72,6 @@ private[binshift] final class RowSource(
   /** Takes the requests that have arrived; returns whether there were any. */
   private def poll(): Boolean = {
     Faults.at("rows.poll", store.partitionId)
-    Faults.at(s"rows.poll.${store.partitionId}", store.partitionId)
     ids.count { case (target, id) =>
       ShipmentBlocks.takeHere(id).exists { content =>
         wasAsked = true

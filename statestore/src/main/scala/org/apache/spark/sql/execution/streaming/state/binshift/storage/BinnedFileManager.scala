@@ -49,6 +49,8 @@ private[binshift] final class BinnedFileManager(
 
   def bind(to: BinnedFileManager.Binding): Unit = binding = Some(to)
 
+  override protected def partition: Int = binding.fold(Faults.AnyPartition)(_.database.partition)
+
   /**
    * Runs `body`, in which Spark loads the store. Instead of the store's own snapshot and changelogs, Spark gets `files` and no
    * changes.
@@ -88,7 +90,7 @@ private[binshift] final class BinnedFileManager(
       case None => whole
       case Some(bins) =>
         val zip = new Path(dfsRootDir, VersionFile.name(version, checkpointUniqueId, VersionFile.Snapshot))
-        try PartialSnapshot.fetch(zip, localDir, bins, binding.fold(Faults.AnyPartition)(_.database.partition), hadoopConf)
+        try PartialSnapshot.fetch(zip, localDir, bins, partition, hadoopConf)
         catch {
           case NonFatal(e) =>
             logWarning(s"$zip could not be fetched in part, and is fetched as a whole", e)

@@ -28,6 +28,8 @@ private[binshift] trait OwnSnapshots extends RocksDBFileManager with OrWarn {
   protected def directory: Path
   protected def hadoop: Configuration
   protected def scratch: File
+  /** The store's partition, or [[Faults.AnyPartition]]. */
+  protected def partition: Int
 
   private val whole = ConcurrentHashMap.newKeySet[(Long, Option[String])]()
 
@@ -64,7 +66,7 @@ private[binshift] trait OwnSnapshots extends RocksDBFileManager with OrWarn {
       verifyNonEmptyFilesInZip: Boolean): Unit = {
     requireOwned(version, isWritten = false)
     if (Trace.isOn) Trace("uploads", directory, "version" -> version, "id" -> checkpointUniqueId)
-    Faults.at("snapshot.upload")
+    Faults.at("snapshot.upload", partition)
     super.saveCheckpointToDfs(checkpointDir, version, numKeys, numInternalKeys, fileMapping, columnFamilyMapping,
       maxColumnFamilyId, checkpointUniqueId, verifyNonEmptyFilesInZip)
     if (Trace.isOn) Trace("uploaded", directory, "version" -> version, "id" -> checkpointUniqueId)
@@ -96,7 +98,7 @@ private[binshift] trait OwnSnapshots extends RocksDBFileManager with OrWarn {
     }
 
   private def requireOwned(version: Long, isWritten: Boolean): Unit = {
-    Faults.at("snapshot.check")
+    Faults.at("snapshot.check", partition)
     if (isDisowned(version, isWritten)) {
       if (Trace.isOn) Trace("upload refused", directory, "version" -> version, "written" -> isWritten)
       throw BinshiftException("RUN_SUPERSEDED", "version" -> version).migration(

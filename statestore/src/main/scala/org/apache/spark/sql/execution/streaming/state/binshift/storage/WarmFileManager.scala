@@ -9,6 +9,7 @@ import org.apache.hadoop.fs.Path
 
 import org.apache.spark.TaskContext
 import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ReaderThreads, Savepoints, VersionFile}
 
 /**
@@ -36,6 +37,7 @@ private[binshift] class WarmFileManager(
   protected final def directory: Path = new Path(dfsRootDir)
   protected final def hadoop: Configuration = hadoopConf
   protected final def scratch: File = localTempDir
+  protected def partition: Int = Faults.AnyPartition
 
   private var here: Option[FilesHere] = None
   @volatile private var disowned: (Long, Boolean) => Boolean = (_, _) => false
