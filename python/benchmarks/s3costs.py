@@ -29,13 +29,17 @@ from s3prices import KINDS, Counts, Line, Request, by_kind, dollars, extra, per_
 
 #: Epochs until files are deleted as regularly as they are made, and those that are counted: a multiple of
 #: the ten from a snapshot to the next, and of the thirty whose files are deleted at a time.
-SETTLE, COUNTED = 42, 30
+SETTLE, COUNTED = 72, 60
 #: Epochs from one run of maintenance to the next, as if they took ten seconds.
 MAINTENANCE = 6
 #: Epochs that are counted from the request for a rescale on.
 RESCALED = 60
-#: binshift looks for requests of other processes every five seconds.
-LOOKS, LOOKED_AT = 3600 // 5, "binshift/requests"
+#: What binshift does by the clock: what that is about, and how often it is done in an hour.
+CLOCK = {
+    "a look for requests": ({"binshift/requests"}, 3600 // 5),
+    "statistics saved": ({"binshift", "binshift/statistics.json"}, 60),
+}
+BY_CLOCK = set().union(*(about for about, _ in CLOCK.values()))
 #: After twenty epochs, and a minute at least, binshift checks whether the next partitions can be rebuilt.
 BETWEEN_CHECKS, CHECKED = 20, 16
 MANY = 200
@@ -166,7 +170,7 @@ def checks(spark: Any, store: CountingStore, root: Path, n: int) -> Iterable[dic
     """Counts epochs in which binshift checks partitions as often as it may."""
     query = Query(spark, store, root, PROVIDER, n, **{INTERVAL_KEY: "1ms"})
     query.run(SETTLE)
-    yield query.counted(lambda: query.run(2 * COUNTED), provider="binshift", action="checks")
+    yield query.counted(lambda: query.run(COUNTED), provider="binshift", action="checks")
     query.stop()
 
 
@@ -177,17 +181,16 @@ def report(runs: list[dict[str, Any]]) -> None:
         "requests of an epoch",
         {f"{n}, {part}": c for n, of_epoch in lines.items() for part, c in vars(of_epoch).items()},
     )
-    look = a_look(runs)
+    clock = {name: once(of(runs, "binshift", "idle"), about) for name, (about, _) in CLOCK.items()}
     check = a_check(of(runs, "binshift", "checks"), lines["binshift"])
-    print_table("by the clock", {"a look for requests": look, "a check of a partition": check})
+    print_table("by the clock", {**clock, "a partition checked": check})
     rows = {}
     for seconds in (10, 60):
         for name, epoch in lines.items():
-            clock = {}
-            if name == "binshift":
-                checked = CHECKED * 3600 / (BETWEEN_CHECKS * seconds)
-                clock = {k: LOOKS * look[k] + checked * check[k] for k in KINDS}
-            rows[f"{name}, {seconds} s"] = per_hour(epoch.at(MANY), seconds, clock)
+            times = CHECKED * 3600 / (BETWEEN_CHECKS * seconds)
+            often = [(check, times), *((clock[what], n) for what, (_, n) in CLOCK.items())]
+            by_clock = [{k: n * c[k] for k in KINDS} for c, n in often] if name == "binshift" else []
+            rows[f"{name}, {seconds} s"] = per_hour(epoch.at(MANY), seconds, *by_clock)
     print_table(f"an hour, {MANY} partitions", rows)
     rescales = {len_of(r): added(r, lines["binshift"]) for r in of(runs, "binshift", "rescale")}
     (few, less), (many, more) = sorted(rescales.items())
@@ -206,8 +209,8 @@ def len_of(run: dict[str, Any]) -> int:
 
 
 def paced(run: dict[str, Any]) -> dict[str, float]:
-    """The requests of a run but for the looks, which depend on how long it took."""
-    return by_kind({r: n for r, n in run["requests"].items() if r[1] != LOOKED_AT})
+    """The requests of a run but for those by the clock, whose number depends on how long it took."""
+    return by_kind({r: n for r, n in run["requests"].items() if r[1] not in BY_CLOCK})
 
 
 def line(idle: list[dict[str, Any]]) -> Line:
@@ -220,16 +223,12 @@ def added(run: dict[str, Any], epoch: Line) -> dict[str, float]:
     return extra(paced(run), epoch, run["partitions"])
 
 
-def a_look(runs: list[dict[str, Any]]) -> dict[str, float]:
-    """The requests of a look, which begins with one of the rarest kind."""
-    looks = by_kind(
-        sum(
-            (Counter({r: n for r, n in run["requests"].items() if r[1] == LOOKED_AT}) for run in runs),
-            Counter(),
-        )
-    )
-    number = min(n for n in looks.values() if n)
-    return {k: round(n / number) for k, n in looks.items()}
+def once(runs: list[dict[str, Any]], about: set[str]) -> dict[str, float]:
+    """The requests of something that is done by the clock, and makes one of the rarest kind."""
+    done = [by_kind({r: n for r, n in run["requests"].items() if r[1] in about}) for run in runs]
+    counts = {k: sum(d[k] for d in done) for k in KINDS}
+    times = min(n for n in counts.values() if n)
+    return {k: round(n / times) for k, n in counts.items()}
 
 
 def a_check(runs: list[dict[str, Any]], epoch: Line) -> dict[str, float]:

@@ -64,7 +64,10 @@ def _part(inside: str) -> str:
                 return f"state/{fixed}"
         file = re.search(r"/\.?\d+(?:_[^.]*)?\.(changelog|zip)(\.crc)?", rest)
         return f"state/N.{file[1]}{file[2] or ''}" if file else "state"
-    return f"{folder}/{rest.partition('/')[0]}".rstrip("/") if folder == "binshift" else folder
+    if folder == "binshift":
+        name = re.sub(r"^\.(.*)\.[0-9a-f-]{36}\.tmp$", r"\1", rest.partition("/")[0])
+        return f"{folder}/{name}".rstrip("/")
+    return folder
 
 
 @dataclass(frozen=True)

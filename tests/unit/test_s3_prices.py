@@ -23,6 +23,11 @@ def counts(**some):
         (("GET", "/states/a/state/0/_metadata/metadata"), "GET", "state/_metadata"),
         (("POST", "/states/", "delete"), "POST", ""),
         (("PUT", "/states/a/binshift/routing/5-ab"), "PUT", "binshift/routing"),
+        (
+            ("PUT", "/states/a/binshift/.served.json.29a8f3c6-ffd0-4947-8694-465a16ac355d.tmp"),
+            "PUT",
+            "binshift/served.json",
+        ),
     ],
 )
 def test_a_request_is_of_the_kind_that_s3_bills(asked, kind, about):
