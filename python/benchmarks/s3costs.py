@@ -246,7 +246,7 @@ def print_table(head: str, rows: Mapping[str, Counts]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--partitions", type=int, nargs=2, default=[2, 4])
+    parser.add_argument("--partitions", type=int, nargs=2, default=[4, 12])
     parser.add_argument(
         "--results", type=Path, default=Path("build/s3costs.jsonl"), help="where counts are kept"
     )
