@@ -16,7 +16,7 @@ JAR := python/binshift/jars/binshift-spark$(SPARK)_2.13-$(VERSION).jar
 SCALA := $(shell find {statestore,jvm_shim}/src -type f) build.gradle settings.gradle gradle.properties
 FORMATTED := build/scala.formatted
 
-.PHONY: help setup jar demo test test-few test-matrix field test-unit sources older-setup older-jar lint types format check bench-timers bench-migration bench-requests bench-quick bench bench-report chaos lives exits mutants fuzz model soak spark-suites compatibility docs recordings wheel release-check release clean
+.PHONY: help setup jar demo test test-few test-matrix field test-unit sources older-setup older-jar lint types format check bench-timers bench-migration bench-requests bench-costs bench-quick bench bench-report chaos lives exits mutants fuzz model soak spark-suites compatibility docs recordings wheel release-check release clean
 
 help:  ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -68,6 +68,9 @@ bench-migration: setup  ## Measure a rescale of 10M keys, live and by Spark's ow
 
 bench-requests: setup  ## Count requests to the checkpoint, at 60 ms each; a quarter of an hour.
 	PYTHONPATH=python/benchmarks $(PY) python/benchmarks/requests
+
+bench-costs: setup $(VENV)/.field  ## Count requests to S3, and say what an hour of them costs; a quarter of an hour.
+	PYTHONPATH=tests $(PY) python/benchmarks/s3costs.py
 
 bench-quick: setup  ## Run one benchmark of each kind; ten minutes.
 	$(PY) python/benchmarks/suite.py --size quick
