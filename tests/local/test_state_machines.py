@@ -1,4 +1,4 @@
-"""Which states of a copy may follow one another is written in a table, and anything else throws and changes nothing."""
+"""Which states of a copy may follow one another is written in a table; anything else throws, and changes none."""
 
 from __future__ import annotations
 
