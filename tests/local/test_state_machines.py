@@ -1,4 +1,4 @@
-"""Which states of a copy may follow one another is written in a table; anything else throws, and changes none."""
+"""A table says which states of a copy may follow one another; anything else throws, and changes nothing."""
 
 from __future__ import annotations
 
