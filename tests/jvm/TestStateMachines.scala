@@ -7,7 +7,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.shipping.CopyStat
 
 /** Checks, for each two states of a copy, whether the one may follow the other, and what a store is at a version. */
 object TestStateMachines {
-  /** For each state, which of them may follow it, in the order of the rows. */
+  /** For each state of a copy, which of them may follow it, in the order of the rows. */
   private val Copies: Seq[(CopyState, String)] = {
     import CopyState._
     Seq(

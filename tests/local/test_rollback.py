@@ -177,24 +177,6 @@ def test_a_guard_lets_no_step_be_taken_after_long_epochs_and_then_undoes(run):
     assert report.steps <= 1
 
 
-def test_a_guard_remembers_the_long_epochs_of_a_run_that_was_stopped(run):
-    before = run.attach().routing()
-    guard = binshift.Guard(longest_epoch_s=0.001)
-    migration = run.attach().rescale(4, start_epoch=FOREVER, guard=guard)
-    # The third of these ends unseen, as no epoch is planned after it.
-    run.run(1, 2, 3)
-    run.stop()
-    run.start()
-    # The first epoch of a run doesn't count, because it loads all state. The one after it is the third one.
-    again = binshift.Migration(run.attach(), migration.id, migration.plan)
-    goes_back = (MigrationState.ROLLING_BACK, MigrationState.ROLLED_BACK)
-    assert feed_until(run, 4, lambda: again.status.state in goes_back) == 7
-    report = undone(run, again, 7)
-    assert "3 epochs took longer than the 0.001 s of its guard" in report.undone
-    now = run.attach().routing()
-    assert (now.partitions, now.assignment) == (before.partitions, before.assignment)
-
-
 def test_a_guard_that_sees_short_epochs_only_watches(run):
     migration = run.attach().rescale(
         4, strategy=AllAtOnce(), prepare=False, guard=binshift.Guard(longest_epoch_s=3600)

@@ -54,13 +54,11 @@ private[binshift] object Deadline {
  *
  * @param longestMs the longest that an epoch may take, in milliseconds
  * @param epochs    after so many longer ones, the migration is undone
- * @param long      the longer ones so far, by their numbers, in milliseconds
  */
-private[binshift] final case class EpochGuard(longestMs: Long, epochs: Int, long: Map[Long, Long] = Map.empty) {
+private[binshift] final case class EpochGuard(longestMs: Long, epochs: Int) {
   override def toString: String = s"${Deadline.number(longestMs / 1000.0)} s"
 
-  def toJson: JValue = ("longest_epoch_s" -> longestMs / 1000.0) ~ ("epochs" -> epochs) ~
-    ("long" -> Some(long).filter(_.nonEmpty).map(_.map { case (epoch, ms) => epoch.toString -> ms }))
+  def toJson: JValue = ("longest_epoch_s" -> longestMs / 1000.0) ~ ("epochs" -> epochs)
 }
 
 private[binshift] object EpochGuard {
@@ -69,8 +67,7 @@ private[binshift] object EpochGuard {
     case JNothing | JNull => None
     case json =>
       implicit val formats: Formats = DefaultFormats
-      val guard = EpochGuard(((json \ "longest_epoch_s").extract[Double] * 1000).toLong, (json \ "epochs").extract[Int],
-        (json \ "long").extractOpt[Map[String, Long]].getOrElse(Map.empty).map { case (epoch, ms) => epoch.toLong -> ms })
+      val guard = EpochGuard(((json \ "longest_epoch_s").extract[Double] * 1000).toLong, (json \ "epochs").extract[Int])
       require(guard.longestMs > 0 && guard.epochs > 0,
         s"a guard of ${guard.longestMs} ms and ${guard.epochs} epochs is impossible")
       Some(guard)
@@ -83,14 +80,17 @@ private[binshift] object EpochGuard {
  * Called under the lock of the run.
  */
 private[migration] final class MigrationLimits {
+  /** The seconds of the epochs that took too long, by their numbers. */
+  private var long = Map.empty[Long, Double]
   /** The last epoch that was looked at. */
   private var last = Option.empty[Long]
-  /** The first epoch that counts. */
+  /** The first epoch that counts: the one that was being planned when a step could first be decided. */
   private var first = Option.empty[Long]
   private var isLate = false
 
   /** Forgets what it has seen of another migration. */
   def begin(): Unit = {
+    long = Map.empty
     last = None
     first = None
     isLate = false
@@ -104,44 +104,26 @@ private[migration] final class MigrationLimits {
   }
 
   /**
-   * `m` with the last epoch, if that took too long for its guard; else `m` itself. The first epoch of a run loads all state, and doesn't
-   * count. Nor do those that were planned before `m` was accepted.
-   *
-   * @param planned the epoch that is being planned
-   * @param isFirst whether it is the first one of this run
-   * @param ended   the number and the milliseconds of the last epoch, if they are known
-   */
-  def withLast(m: PlannedMigration, planned: Long, isFirst: Boolean, ended: Option[(Long, Long)]): PlannedMigration = {
-    first = first.orElse(Some(if (isFirst) planned + 1 else planned))
-    last = ended.map(_._1)
-    val seen = for {
-      g <- m.options.guard
-      (epoch, ms) <- ended if first.exists(_ <= epoch) && ms > g.longestMs && !g.long.contains(epoch)
-    } yield m.copy(options = m.options.copy(guard = Some(g.copy(long = g.long + (epoch -> ms)))))
-    seen.getOrElse(m)
-  }
-
-  /**
-   * The reason for which `m` has to stop now, if there is one.
+   * The reason for which `m` has to stop now, if there is one. Looks at the last epoch, too.
    *
    * @param next  the epoch for which a step is decided
+   * @param ended the number and the milliseconds of the last epoch, if they are known
    * @param taken steps that are taken
    */
-  def stopped(m: PlannedMigration, nowMs: Long, next: Long, taken: Int): Option[Stopped] = {
+  def stopped(m: PlannedMigration, nowMs: Long, next: Long, ended: Option[(Long, Long)], taken: Int): Option[Stopped] = {
     val steps = s"$taken of ${m.plan.steps.size} steps"
+    first = first.orElse(Some(next - 1))
+    last = ended.map(_._1)
+    for (g <- m.options.guard; (epoch, ms) <- ended if first.exists(_ <= epoch) && ms > g.longestMs) long += epoch -> ms / 1000.0
     val late = m.options.deadline.filter(d => d.onTimeout != Deadline.Finish && d.hasPassed(nowMs, next))
       .map(d => Stopped(s"its deadline of $d passed after $steps", d.onTimeout == Deadline.Rollback, taken))
-    val slow = m.options.guard.filter(g => g.long.size >= g.epochs).map(g =>
+    val slow = m.options.guard.filter(long.size >= _.epochs).map(g =>
       Stopped(
-        s"${g.long.size} epochs took longer than the $g of its guard, up to ${f"${g.long.values.max / 1000.0}%.1f"} s, after $steps",
+        s"${long.size} epochs took longer than the $g of its guard, up to ${f"${long.values.max}%.1f"} s, after $steps",
         rollsBack = true, taken))
     late.orElse(slow)
   }
 
-  /** How long the last epoch took, in seconds, if that was longer than the guard of `m` allows. */
-  def tooLong(m: PlannedMigration): Option[Double] = for {
-    epoch <- last
-    g <- m.options.guard
-    ms <- g.long.get(epoch)
-  } yield ms / 1000.0
+  /** How long the last epoch took, in seconds, if that was longer than the guard allows. */
+  def tooLong: Option[Double] = last.flatMap(long.get)
 }

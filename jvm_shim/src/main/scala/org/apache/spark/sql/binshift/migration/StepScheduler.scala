@@ -118,14 +118,10 @@ private[binshift] final class StepScheduler(
   }
 
   private def stop(m: PlannedMigration, why: Option[Stopped]): Unit = {
-    keep(m.copy(cancelled = true, stopped = why))
+    val stopped = m.copy(cancelled = true, stopped = why)
+    if (!isReplaced()) PlannedMigration.write(dir, stopped)
+    migration = Some(stopped)
     relocation.end(cancelled = true)
-  }
-
-  /** Goes on with `m`, which has changed. The next run will, too. */
-  private def keep(m: PlannedMigration): Unit = {
-    if (!isReplaced()) PlannedMigration.write(dir, m)
-    migration = Some(m)
   }
 
   /**
@@ -143,14 +139,10 @@ private[binshift] final class StepScheduler(
     val now = System.currentTimeMillis()
     if (limits.isLateNow(m, now, next)) logWarning(s"query ${query.id}: migration ${m.id} goes on, although its deadline of " +
       s"${m.options.deadline.get} has passed after $taken of ${m.plan.steps.size} steps")
-    val seen = limits.withLast(m, next - 1, isFirst = firstDecided.isEmpty, lastEpoch(m))
-    limits.stopped(seen, now, next, taken) match {
-      case Some(why) =>
-        logWarning(s"query ${query.id}: migration ${m.id} takes no further step, because ${why.why}" +
-          (if (why.rollsBack) "; it is rolled back" else ""))
-        stop(seen, Some(why))
-      // The few requests of this follow on an epoch that took too long.
-      case None => if (seen ne m) keep(seen)
+    for (why <- limits.stopped(m, now, next, lastEpoch(m), taken)) {
+      logWarning(s"query ${query.id}: migration ${m.id} takes no further step, because ${why.why}" +
+        (if (why.rollsBack) "; it is rolled back" else ""))
+      stop(m, Some(why))
     }
   }
 
@@ -282,7 +274,7 @@ private[binshift] final class StepScheduler(
       relocation.misplaced,
       protocol.reasonAgainst(f.wanted, f.partitions, relocation.leaving),
       sources.lost,
-      tooLong = limits.tooLong(m)))
+      tooLong = limits.tooLong))
     decide(others) match {
       case Wait(Reason.NotBefore(epoch)) if !sources.isNear(epoch, f.epoch) => others
       case Wait(_) =>

@@ -32,9 +32,9 @@ private[binshift] final class BinMover(
 
   /** Called by the task that runs the epoch `version`. */
   def apply(version: Long, switch: BinSwitch): SwitchStats = {
-    val started = System.nanoTime()
     switchedAt = version
     pendingBins.requireAll()
+    val started = System.nanoTime()
     shipping.onSwitch()
     release(switch.leaving, !switch.staying(_))
     val begun = split.begin(version, switch)

@@ -91,7 +91,7 @@ private[binshift] final class BinnedRocksDB(
   private val takenOverAt = takeOver.map(_.epoch)
   /** What the store is at the version that was last loaded. */
   @volatile private var role: StoreRole = Unloaded
-  /** True once the epoch of a takeover is over, so that nobody reads the old state any more. Maintenance reads it. */
+  /** True once the epoch of a takeover is over, so that it won't run again from the old state. Maintenance reads it. */
   @volatile private var isTakenOver = takenOverAt.isEmpty
 
   /** True if the last commit put off the check whether files have piled up. */
