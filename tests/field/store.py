@@ -5,6 +5,8 @@ from __future__ import annotations
 import fnmatch
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
+from threading import Lock
 from typing import Any
 
 import boto3
@@ -23,6 +25,7 @@ class Store(ThreadedMotoServer):
     def __init__(self, address: str, port: int, *, is_careless: bool = False) -> None:
         super().__init__(address, port)
         self.is_careless = is_careless
+        self._conditional = Lock()
         #: Called once when a file with such a path is written, before the client gets its answer.
         self.when_written: dict[str, Callable[[], None]] = {}
 
@@ -34,7 +37,9 @@ class Store(ThreadedMotoServer):
         def app(environ: dict[str, Any], respond: Any) -> Any:
             if self.is_careless:
                 environ.pop("HTTP_IF_NONE_MATCH", None)
-            answer = moto(environ, respond)
+            # The server looks whether there is a file, and then writes it, so two could both find none.
+            with self._conditional if "HTTP_IF_NONE_MATCH" in environ else nullcontext():
+                answer = moto(environ, respond)
             if environ["REQUEST_METHOD"] == "PUT":
                 for pattern in [p for p in self.when_written if fnmatch.fnmatch(environ["PATH_INFO"], p)]:
                     self.when_written.pop(pattern)()
