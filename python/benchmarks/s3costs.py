@@ -22,6 +22,7 @@ from typing import Any
 
 import binshift
 from binshift.session import CHANGELOG_KEY, PROVIDER, PROVIDER_KEY, STOCK_PROVIDER
+from devtools.results import read
 from field.places import s3_place
 from field.store import Store
 from openloop.session import session
@@ -293,7 +294,9 @@ def save(runs: Iterable[dict[str, Any]], file: Path) -> None:
 
 
 def load(file: Path) -> list[dict[str, Any]]:
-    runs = [json.loads(line) for line in file.read_text().splitlines()]
+    runs = read(file)
+    if not runs:
+        raise SystemExit(f"{file} has no counts; leave --report out")
     return [{**run, "requests": {(k, about): n for k, about, n in run["requests"]}} for run in runs]
 
 

@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 from lives.events import Rot
-from local.migrations import files_of
+from local.migrations import END_OF_SST, flipped, own_files
 
 
 class Rotten:
@@ -52,12 +52,8 @@ class Rotten:
             content = newest.read_bytes()
             self._write(newest, content[: len(content) // 2 if form == "cut" else 0])
             return
-        for name in files_of(newest) - files_of(before):
-            sst = store / "SSTs" / name
-            content = sst.read_bytes()
-            # RocksDB reads the last bytes when it opens the file.
-            wrong = content[:-64] + bytes(b ^ 255 for b in content[-64:])
-            self._write(sst, None if form == "gone" else wrong)
+        for sst in own_files(newest, of_none_in=before):
+            self._write(sst, None if form == "gone" else flipped(sst.read_bytes(), END_OF_SST))
 
     def _write(self, file: Path, content: bytes | None) -> None:
         self._files[file] = file.read_bytes(), content

@@ -114,6 +114,22 @@ def files_of(snapshot: Path) -> set[str]:
     return {file["dfsSstFileName"] for file in json.loads(metadata.partition("\n")[2])["sstFiles"]}
 
 
+def own_files(snapshot: Path, *, of_none_in: Path) -> list[Path]:
+    """The snapshot's files that the other one doesn't have."""
+    return [snapshot.parent / "SSTs" / name for name in files_of(snapshot) - files_of(of_none_in)]
+
+
+def flipped(content: bytes, part: slice = slice(None)) -> bytes:
+    """The content with other bytes in that part."""
+    changed = bytearray(content)
+    changed[part] = bytes(b ^ 255 for b in changed[part])
+    return bytes(changed)
+
+
+#: RocksDB reads the last bytes of an SST when it opens the file.
+END_OF_SST = slice(-64, None)
+
+
 def damage(snapshot: Path, what: str, *, of_none_in: Path) -> None:
     """Damages a snapshot, and no file of the other one. Sizes stay the same, and no checksum tells."""
     for checksum in snapshot.parent.rglob(".*.crc"):
@@ -126,18 +142,14 @@ def damage(snapshot: Path, what: str, *, of_none_in: Path) -> None:
         with ZipFile(snapshot, "w") as zipped:
             for name, content in contents.items():
                 # The first record's checksum is at its beginning.
-                damaged = bytes(b ^ 255 for b in content) if name.startswith("MANIFEST") else content
-                zipped.writestr(name, damaged)
+                zipped.writestr(name, flipped(content) if name.startswith("MANIFEST") else content)
     else:
-        own = files_of(snapshot) - files_of(of_none_in)
+        own = own_files(snapshot, of_none_in=of_none_in)
         assert own
-        for name in own:
-            file = snapshot.parent / "SSTs" / name
-            rows = bytearray(file.read_bytes())
-            # RocksDB reads the last bytes when it opens the file, and the first ones when it reads its rows.
-            part = slice(-64, None) if what == "end of an SST" else slice(0, 32)
-            rows[part] = bytes(b ^ 255 for b in rows[part])
-            file.write_bytes(rows)
+        for file in own:
+            # It reads the first bytes when it reads the rows.
+            part = END_OF_SST if what == "end of an SST" else slice(0, 32)
+            file.write_bytes(flipped(file.read_bytes(), part))
 
 
 def version_of(snapshot: Path) -> int:

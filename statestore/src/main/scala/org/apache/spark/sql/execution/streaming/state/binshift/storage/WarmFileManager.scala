@@ -61,8 +61,6 @@ private[binshift] class WarmFileManager(
     savepoints = Some(spares)
   }
 
-  private def fetchedAgain = s"files of $dfsRootDir that are here already are fetched again"
-
   override protected def isDisowned(version: Long, isWritten: Boolean): Boolean = disowned(version, isWritten)
 
   /**
@@ -167,6 +165,8 @@ private[binshift] class WarmFileManager(
     private var used = false
     private var links = Seq.empty[LinkedFile]
     private var readers = Map.empty[File, RocksDBFileManager]
+
+    private def fetchedAgain = s"files of $dfsRootDir that are here already are fetched again"
 
     def isUsed: Boolean = used
 
