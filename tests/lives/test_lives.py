@@ -5,7 +5,7 @@ import time
 import pytest
 
 import lives.life
-from lives.life import Cancel, Change, Epochs, Fault, Life, Lose, Restart
+from lives.life import Cancel, Change, Epochs, Fault, Life, Lose, Restart, TakeOver
 from lives.oracle import Oracles
 from lives.play import WrongError, play
 from lives.shrink import shrunk
@@ -26,6 +26,19 @@ def test_the_lives_of_today_come_out_as_on_sparks_own_provider(spark, tmp_path):
         except WrongError as error:
             pytest.fail(f"life {day}-{index} came out wrong: {error}\n{life!r}")
         index += 1
+
+
+def test_if_no_older_snapshot_can_replace_one_the_failure_says_why_it_could_not_be_read(spark, tmp_path):
+    """What comes before a takeover can't be read instead, so the task fails, and is tried again."""
+    few = Change("few", "Batched", prepare=False, chance=927)
+    more = Change(6, "AllAtOnce", prepare=False, chance=938, epochs=2)
+    unreadable = Fault("checkpoint.read", "throw")
+    events = (Epochs(4), TakeOver(), Epochs(1), unreadable, few, more, Epochs(1), Lose())
+    life = Life("dedup-within-watermark", 4, 40, ("format-2",), events)
+    # Another failure than the one on purpose would count as wrong.
+    counts = play(spark, life, tmp_path / "life", Oracles(spark, tmp_path / "oracles"))
+    assert counts["epochs"] >= life.epochs
+    assert counts["changes"] == 2
 
 
 def test_a_life_that_comes_out_wrong_is_made_as_short_as_it_can_be():

@@ -10,7 +10,7 @@ import scala.util.control.NonFatal
 import org.apache.spark.TaskKilledException
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.sql.execution.streaming.state.binshift.{Faults, Trace}
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults, Trace}
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.ColumnFamily
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
 import org.apache.spark.sql.execution.streaming.state.binshift.storage._
@@ -177,13 +177,22 @@ private[binshift] final class BinRecovery private (
               logWarning(s"the snapshot of version ${base.version} of ${source(base.partition).store} cannot be read; an older " +
                   "one is taken", e)
               source(base.partition).exclude(base.version)
-              of
+              of.map(_ -> e)
           }
         }
       finally opened.close()
     if (failed.isEmpty) plan
     else {
-      plan.without(failed.toSet) ++ takeBases(RecoveryPlan.of(failed, owner.partitionId, version, owners, newest))
+      val (again, reasons) = failed.unzip
+      val older =
+        try RecoveryPlan.of(again, owner.partitionId, version, owners, newest)
+        catch {
+          case none: BinshiftException =>
+            // There is no older one, so nobody would see why these weren't taken.
+            reasons.distinct.foreach(none.addSuppressed)
+            throw none
+        }
+      plan.without(again.toSet) ++ takeBases(older)
     }
   }
 
