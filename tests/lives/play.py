@@ -46,6 +46,7 @@ from lives.life import (
 from lives.oracle import QUERIES, Oracles, Variants, input_of, operators_of, rows_of, state_of
 from lives.rot import Rotten
 from lives.spared import Spared
+from lives.themes import TASKS
 from local.queries import GROWN, with_a_point_in_rows
 from traces.by_hand import wound_back
 from traces.checker import RejectedError, Verdict, check
@@ -373,7 +374,7 @@ class _Player:
 
     def _start(self) -> None:
         self.counts["starts"] += 1
-        self.uncounted = 0 if "unload-on-commit" in self.life.settings else UNCOUNTED
+        self._count_later()
         self.began_after = committed(self.run.root)
         self.run.start()
 
@@ -465,6 +466,13 @@ class _Player:
         # regular expression for such errors, and the query never ends.
         if fault.point != "versions.deleted" or "unload-on-commit" not in self.life.settings:
             self.faults.arm(fault, committed(self.run.root))
+        if fault.point in TASKS:
+            # The next attempt of the task loads its store anew.
+            self._count_later()
+
+    def _count_later(self) -> None:
+        """A store that is loaded may know only some epochs later how many rows a long replay has added."""
+        self.uncounted = 0 if "unload-on-commit" in self.life.settings else UNCOUNTED
 
     def _roll_back(self) -> None:
         controller = self.run.attach()
